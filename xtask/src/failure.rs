@@ -74,6 +74,9 @@ mod tests {
     fn class_survives_context() {
         let error = Failure::error(Class::Crashed, "the kernel panicked").context("measuring");
         assert_eq!(Failure::class_of(&error), Class::Crashed);
-        assert_eq!(Failure::class_of(&anyhow::anyhow!("plain")), Class::NotMeasured);
+        assert_eq!(
+            Failure::class_of(&anyhow::anyhow!("plain")),
+            Class::NotMeasured
+        );
     }
 }

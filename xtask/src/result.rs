@@ -239,7 +239,9 @@ impl Run {
         let value: Value = serde_json::from_str(text).context("this is not JSON")?;
         match value.get("schema").and_then(Value::as_str) {
             Some(SCHEMA) => {}
-            Some(other) => bail!("this is a result of schema {other:?}; this version of messung reads {SCHEMA:?}"),
+            Some(other) => bail!(
+                "this is a result of schema {other:?}; this version of messung reads {SCHEMA:?}"
+            ),
             None => bail!("this is JSON, but no result of messung: it has no \"schema\""),
         }
         serde_json::from_value(value).context("this result does not follow its schema")
@@ -247,7 +249,8 @@ impl Run {
 
     /// Writes a result, pretty-printed, with a final newline.
     pub fn to_json(&self) -> String {
-        let mut text = serde_json::to_string_pretty(self).expect("a Run has string keys and finite numbers only");
+        let mut text = serde_json::to_string_pretty(self)
+            .expect("a Run has string keys and finite numbers only");
         text.push('\n');
         text
     }
