@@ -1,9 +1,50 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! `cargo xtask`: builds messung.ko, runs it in a virtual machine or on this machine, and reports.
+//!
+//! Built twice: for a developer's machine, and (without the feature `host`) as the init of a guest.
 
+#![allow(
+    unreachable_pub,
+    reason = "`pub` marks what other modules use; a program exports nothing"
+)]
+#![cfg_attr(
+    not(feature = "host"),
+    allow(dead_code, reason = "a guest uses a part of each module only")
+)]
+// Until all parts have landed.
+#![allow(dead_code)]
+
+#[cfg(feature = "host")]
+mod commands;
 mod event;
 mod failure;
 mod result;
+mod ui;
+#[cfg(feature = "host")]
+mod writers;
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    #[cfg(feature = "host")]
+    return host();
+    #[cfg(not(feature = "host"))]
+    ExitCode::FAILURE
+}
+
+/// The program on a developer's machine.
+#[cfg(feature = "host")]
+fn host() -> ExitCode {
+    let commands::Arguments { verbose, command } = clap::Parser::parse();
+    let ui = ui::Ui::new(verbose);
+    let outcome = command.run(&ui);
+    ui.finish();
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            ui.error(&error);
+            ExitCode::from(failure::Failure::class_of(&error).exit_status())
+        }
+    }
+}
