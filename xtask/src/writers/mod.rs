@@ -2,9 +2,57 @@
 
 //! Writers: each turns a [`Run`] into one format.
 
+mod findings;
+mod header;
+pub mod json;
+mod numbers;
+mod table;
+
 use crate::result::Run;
 
-/// A run for a person: what was measured on what, the table, and what stands out.
+/// A run for a person: what was measured on what, what to beware of, the table, and what stands out.
 pub fn report(run: &Run) -> String {
-    run.to_json()
+    let mut text = header::header(run);
+    for doubt in doubts(run) {
+        text.push_str(&doubt);
+        text.push('\n');
+    }
+    text.push('\n');
+    text.push_str(&table::table(run));
+    let findings = findings::findings(run);
+    if !findings.is_empty() {
+        text.push('\n');
+    }
+    for finding in findings {
+        text.push_str(&finding);
+        text.push('\n');
+    }
+    text
 }
+
+/// What a reader must know before the numbers.
+fn doubts(run: &Run) -> Vec<String> {
+    let mut doubts = Vec::new();
+    if let Some(fault) = &run.fault {
+        doubts.push(format!(
+            "TEST BUILD: the fault {fault:?} is planted, the numbers are wrong on purpose"
+        ));
+    }
+    if !run.complete {
+        doubts.push("INCOMPLETE: not all of this run arrived".to_owned());
+    }
+    doubts.extend(
+        run.warnings
+            .iter()
+            .map(|warning| format!("WARNING: {warning}")),
+    );
+    doubts.extend(
+        run.disturbances
+            .iter()
+            .map(|disturbance| format!("DISTURBED: {disturbance}")),
+    );
+    doubts
+}
+
+#[cfg(test)]
+mod tests;
