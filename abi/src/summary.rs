@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the samples of one measurement come to.
+//!
+//! Every sample counts, in the summary and in the histogram: nothing is dropped, trimmed or smoothed.
+
+use super::num;
+use super::num::Wide;
+use super::plan::Kind;
+use super::plan::Measurement;
+
+/// Running figures of one measurement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Summary {
+    /// Samples so far.
+    pub count: u32,
+    /// Shortest elapsed time in nanoseconds; `u64::MAX` before the first sample.
+    pub shortest: u64,
+    /// Highest elapsed time.
+    pub highest: u64,
+    /// Sum of the elapsed times. 1 000 000 samples of an hour each fit.
+    pub sum: u64,
+    /// Sum of the squared errors.
+    pub squares: Wide,
+    /// Samples below the floor.
+    pub early: u32,
+    /// The most negative error of all samples, 0 where none was negative.
+    pub earliest: i64,
+}
+
+impl Default for Summary {
+    fn default() -> Self {
+        Self {
+            count: 0,
+            shortest: u64::MAX,
+            highest: 0,
+            sum: 0,
+            squares: Wide { high: 0, low: 0 },
+            early: 0,
+            earliest: 0,
+        }
+    }
+}
+
+/// The time below which a sample of this measurement is early.
+///
+/// Busy functions may be 0.5 % short, as the kernel's own test allows (`kernel/time/test_udelay.c`); functions that
+/// sleep must not return before the request.
+pub fn floor(measurement: &Measurement) -> u64 {
+    match measurement.function.spec().kind {
+        // Rounded up, so that exactly 99.5 % is not early.
+        Kind::Busy => measurement
+            .request
+            .wrapping_sub(num::div(measurement.request, 200).0),
+        _ => measurement.request,
+    }
+}
+
+/// Measured minus requested. For usleep_range the request is the nearer end of its range, 0 within it.
+pub fn error(measurement: &Measurement, elapsed: u64) -> i64 {
+    let nearest = if elapsed > measurement.request_max {
+        measurement.request_max
+    } else if elapsed < measurement.request {
+        measurement.request
+    } else {
+        elapsed
+    };
+    // Times are below 2^63 ns, which is 292 years.
+    (elapsed as i64).wrapping_sub(nearest as i64)
+}
+
+impl Summary {
+    /// Takes a sample: its elapsed time, and what [`floor`] and [`error`] say of it.
+    pub fn record(&mut self, elapsed: u64, floor: u64, error: i64) {
+        self.count = self.count.wrapping_add(1);
+        self.shortest = self.shortest.min(elapsed);
+        self.highest = self.highest.max(elapsed);
+        self.sum = self.sum.wrapping_add(elapsed);
+        self.squares = self.squares.plus(Wide::square(error.unsigned_abs()));
+        if elapsed < floor {
+            self.early = self.early.wrapping_add(1);
+        }
+        self.earliest = self.earliest.min(error);
+    }
+
+    /// Mean elapsed time, rounded to the nearest nanosecond; 0 without samples.
+    pub fn mean(&self) -> u64 {
+        num::div_round(self.sum, self.count as u64)
+    }
+
+    /// The summary of both sets of samples.
+    #[must_use]
+    pub fn merged(&self, other: &Self) -> Self {
+        Self {
+            count: self.count.wrapping_add(other.count),
+            shortest: self.shortest.min(other.shortest),
+            highest: self.highest.max(other.highest),
+            sum: self.sum.wrapping_add(other.sum),
+            squares: self.squares.plus(other.squares),
+            early: self.early.wrapping_add(other.early),
+            earliest: self.earliest.min(other.earliest),
+        }
+    }
+}
+
+/// Magnitudes below this have a bucket of their own.
+const EXACT: u64 = 128;
+/// Buckets per doubling above that, so that a bucket is at most 1/64 (1.6 %) wide.
+const PER_DOUBLING: usize = 64;
+/// Buckets of one side of a histogram: 0 to 127 exactly, then 64 for each doubling up to 2^64.
+pub const BUCKETS: usize = 128 + 57 * PER_DOUBLING;
+
+/// The bucket of a magnitude.
+pub const fn bucket(magnitude: u64) -> usize {
+    if magnitude < EXACT {
+        return magnitude as usize;
+    }
+    // The position of the top bit is 7 to 63; the six bits below it select within the doubling. Shifting by halves
+    // keeps 64-bit shifts by a variable out of 32-bit kernels.
+    let mut top = 7_usize;
+    let mut rest = magnitude;
+    while rest >= EXACT << 1 {
+        rest >>= 1;
+        top = top.wrapping_add(1);
+    }
+    let within = (rest >> 1) as usize & (PER_DOUBLING - 1);
+    top.wrapping_sub(7)
+        .wrapping_mul(PER_DOUBLING)
+        .wrapping_add(EXACT as usize)
+        .wrapping_add(within)
+}
+
+/// The first magnitude of a bucket.
+pub const fn bucket_start(bucket: usize) -> u64 {
+    if bucket < EXACT as usize {
+        return bucket as u64;
+    }
+    let above = bucket.wrapping_sub(EXACT as usize);
+    let mut start = ((PER_DOUBLING + above % PER_DOUBLING) as u64) << 1;
+    let mut doublings = above / PER_DOUBLING;
+    while doublings > 0 {
+        start <<= 1;
+        doublings = doublings.wrapping_sub(1);
+    }
+    start
+}
+
+/// The last magnitude of a bucket.
+pub const fn bucket_end(bucket: usize) -> u64 {
+    if bucket.wrapping_add(1) >= BUCKETS {
+        u64::MAX
+    } else {
+        bucket_start(bucket.wrapping_add(1)).wrapping_sub(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::plan;
+    use super::*;
+    use proptest::prelude::*;
+
+    fn row(text: &str) -> Measurement {
+        plan::rows(text, 1).next().unwrap().unwrap()
+    }
+
+    #[test]
+    fn floors() {
+        assert_eq!(floor(&row("udelay:15us")), 14_925);
+        assert_eq!(floor(&row("ndelay:100ns")), 100);
+        assert_eq!(floor(&row("msleep:10ms")), 10_000_000);
+        assert_eq!(floor(&row("usleep_range:15us..20us")), 15_000);
+        assert_eq!(floor(&row("none")), 0);
+    }
+
+    #[test]
+    fn errors_are_signed() {
+        let range = row("usleep_range:15us..20us");
+        assert_eq!(error(&range, 14_000), -1000);
+        assert_eq!(error(&range, 17_000), 0);
+        assert_eq!(error(&range, 21_000), 1000);
+        assert_eq!(error(&row("udelay:1us"), 995), -5);
+    }
+
+    #[test]
+    fn buckets_tile_the_line() {
+        let mut next = 0;
+        for index in 0..BUCKETS {
+            assert_eq!(bucket_start(index), next, "{index}");
+            let end = bucket_end(index);
+            assert_eq!(bucket(next), index);
+            assert_eq!(bucket(end), index);
+            assert!((end - next) as f64 <= 0.02 * next as f64, "{index}");
+            next = end.wrapping_add(1);
+        }
+        assert_eq!(next, 0);
+    }
+
+    proptest! {
+        #[test]
+        fn agrees_with_the_samples(elapsed in proptest::collection::vec(0_u64..1 << 40, 1..50), at in 0_usize..50) {
+            let row = row("msleep:24ms");
+            let summarise = |samples: &[u64]| {
+                let mut summary = Summary::default();
+                for &sample in samples {
+                    summary.record(sample, floor(&row), error(&row, sample));
+                }
+                summary
+            };
+            let all = summarise(&elapsed);
+            let errors: Vec<i128> = elapsed.iter().map(|&e| e as i128 - 24_000_000).collect();
+            let sum: u128 = elapsed.iter().map(|&e| e as u128).sum();
+            prop_assert_eq!(all.shortest, *elapsed.iter().min().unwrap());
+            prop_assert_eq!(all.highest, *elapsed.iter().max().unwrap());
+            prop_assert_eq!(all.mean() as u128, (sum * 2 + elapsed.len() as u128) / (elapsed.len() as u128 * 2));
+            prop_assert_eq!(all.early as usize, errors.iter().filter(|&&e| e < 0).count());
+            prop_assert_eq!(all.earliest as i128, errors.iter().copied().min().unwrap().min(0));
+            let squares = ((all.squares.high as u128) << 64) | all.squares.low as u128;
+            prop_assert_eq!(squares, errors.iter().map(|e| (e * e) as u128).sum::<u128>());
+            let (left, right) = elapsed.split_at(at.min(elapsed.len()));
+            prop_assert_eq!(summarise(left).merged(&summarise(right)), all);
+        }
+    }
+}
