@@ -19,6 +19,7 @@
 mod commands;
 mod event;
 mod failure;
+mod log;
 mod process;
 mod result;
 mod ui;

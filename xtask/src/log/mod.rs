@@ -1,0 +1,7 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! From any kernel log to runs: [`stream`] finds our lines, [`prefix`] takes off what others put before them,
+//! [`assemble`] makes runs of them.
+
+pub mod prefix;
+pub mod stream;
