@@ -149,6 +149,9 @@ pub enum PlatformKind {
 /// What the instrument says of itself.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Instrument {
+    /// Version of the module.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
     /// Cost of a pair of time stamps with nothing between them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pair_ns: Option<Spread>,
@@ -210,6 +213,12 @@ pub struct Measurement {
     /// Samples below the floor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub early: Option<Early>,
+    /// How often the task was found on another CPU than before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_changes: Option<u32>,
+    /// How often the task was made to give its CPU away.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub involuntary_switches: Option<u32>,
     /// Doubts about this row.
     #[serde(default)]
     pub flags: Vec<String>,

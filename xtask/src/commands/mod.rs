@@ -2,9 +2,13 @@
 
 //! The command line: one file a subcommand, each with its `Options` and its `run`.
 
+mod parse;
 mod report;
 
+use crate::failure::{Class, Failure};
+use crate::result::Run;
 use crate::ui::Ui;
+use crate::writers::{self, json};
 
 /// Measures how long the Linux kernel's delay and sleep functions really take.
 #[derive(clap::Parser)]
@@ -26,6 +30,8 @@ pub struct Arguments {
 /// The subcommands.
 #[derive(clap::Subcommand)]
 pub enum Command {
+    /// Read a kernel log that holds a run, and report as `vm` does
+    Parse(parse::Options),
     /// Show results that were saved as JSON
     Report(report::Options),
 }
@@ -34,8 +40,40 @@ impl Command {
     /// Carries the subcommand out.
     pub fn run(self, ui: &Ui) -> anyhow::Result<()> {
         match self {
+            Self::Parse(options) => parse::run(options, ui),
             Self::Report(options) => report::run(options, ui),
         }
+    }
+}
+
+/// Shows a run, saves it where asked, and fails if it is not complete: its rows are worth seeing all the same.
+fn deliver(run: &Run, json: Option<json::Output>, ui: &Ui) -> anyhow::Result<()> {
+    if let Some(json) = json {
+        json.write(run)?;
+    }
+    deliver_all(&[run], ui)
+}
+
+/// Shows runs, and fails if one of them is not complete.
+fn deliver_all(runs: &[&Run], ui: &Ui) -> anyhow::Result<()> {
+    for (index, run) in runs.iter().enumerate() {
+        if index > 0 {
+            ui.print("\n")?;
+        }
+        ui.print(&writers::report(run))?;
+    }
+    match runs.iter().find(|run| !run.complete) {
+        None => Ok(()),
+        Some(run) => Err(Failure::error(
+            Class::NotMeasured,
+            format!(
+                "{} is not complete: {}",
+                writers::name(run),
+                run.warnings
+                    .first()
+                    .map_or("it does not say why", String::as_str)
+            ),
+        )),
     }
 }
 

@@ -8,7 +8,6 @@ use anyhow::Context as _;
 
 use crate::result::Run;
 use crate::ui::Ui;
-use crate::writers;
 
 /// What `report` takes.
 #[derive(clap::Args)]
@@ -26,10 +25,11 @@ pub struct Options {
 /// Shows each result.
 pub fn run(options: Options, ui: &Ui) -> anyhow::Result<()> {
     let Options { results } = options;
-    for path in &results {
-        ui.print(&writers::report(&read(path)?))?;
-    }
-    Ok(())
+    let runs = results
+        .iter()
+        .map(|path| read(path))
+        .collect::<anyhow::Result<Vec<_>>>()?;
+    super::deliver_all(&runs.iter().collect::<Vec<_>>(), ui)
 }
 
 /// Reads the result at `path`.

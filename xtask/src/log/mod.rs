@@ -3,5 +3,7 @@
 //! From any kernel log to runs: [`stream`] finds our lines, [`prefix`] takes off what others put before them,
 //! [`assemble`] makes runs of them.
 
+pub mod assemble;
+mod people;
 pub mod prefix;
 pub mod stream;

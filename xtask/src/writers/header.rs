@@ -3,11 +3,12 @@
 //! What was measured on what: every number stands below it.
 
 use super::numbers;
-use crate::result::{Environment, Instrument, Measurement, Platform, PlatformKind, Run};
+use crate::result::{Environment, Identity, Instrument, Measurement, Platform, PlatformKind, Run};
 
-/// A line for the plan, the kernel, what ran it, and the instrument; what is not known is left out.
+/// A line for the run, the plan, the kernel, what ran it, and the instrument; what is not known is left out.
 pub fn header(run: &Run) -> String {
     let lines = [
+        ("run", Some(identity(&run.run))),
         ("plan", Some(plan(run))),
         ("kernel", kernel(&run.environment)),
         ("machine", machine(&run.environment, run.platform.as_ref())),
@@ -19,15 +20,19 @@ pub fn header(run: &Run) -> String {
         .collect()
 }
 
+fn identity(run: &Identity) -> String {
+    match run.stamp {
+        0 => "unknown".to_owned(),
+        stamp => format!("{}, started {}", run.id, numbers::utc(stamp)),
+    }
+}
+
 fn plan(run: &Run) -> String {
     let mut parts = vec![match run.plan.as_str() {
         "" => "unknown".to_owned(),
         plan => plan.to_owned(),
     }];
     parts.extend(iterations(&run.measurements));
-    if run.run.id != 0 {
-        parts.push(format!("run {}", run.run.id));
-    }
     parts.join(", ")
 }
 

@@ -8,7 +8,7 @@ pub mod json;
 mod numbers;
 mod table;
 
-use crate::result::Run;
+use crate::result::{Measurement, Run};
 
 /// A run for a person: what was measured on what, what to beware of, the table, and what stands out.
 pub fn report(run: &Run) -> String {
@@ -28,6 +28,22 @@ pub fn report(run: &Run) -> String {
         text.push('\n');
     }
     text
+}
+
+/// Measured minus requested, of the mean; against a range, counted from its nearer end.
+fn error_of_mean(row: &Measurement) -> Option<i128> {
+    let mean = row.mean_ns?;
+    let most = row.requested_max_ns.unwrap_or(0).max(row.requested_ns);
+    let nearest = mean.clamp(row.requested_ns, most);
+    Some(i128::from(mean) - i128::from(nearest))
+}
+
+/// A run in half a sentence: `run 7 (started 2026-11-30 22:00:01 UTC)`.
+pub fn name(run: &Run) -> String {
+    match run.run.stamp {
+        0 => "a run of unknown start".to_owned(),
+        stamp => format!("run {} (started {})", run.run.id, numbers::utc(stamp)),
+    }
 }
 
 /// What a reader must know before the numbers.
@@ -55,4 +71,4 @@ fn doubts(run: &Run) -> Vec<String> {
 }
 
 #[cfg(test)]
-mod tests;
+pub mod tests;

@@ -53,6 +53,36 @@ pub fn spoken(ns: u64) -> String {
     format!("{} {unit}", us(rounded))
 }
 
+/// A time of CLOCK_REALTIME: `2026-11-30 22:00:01 UTC`.
+pub fn utc(ns: u64) -> String {
+    let seconds = ns / 1_000_000_000;
+    let (days, second) = (seconds / 86_400, seconds % 86_400);
+    let (year, month, day) = date(days);
+    format!(
+        "{year}-{month:02}-{day:02} {:02}:{:02}:{:02} UTC",
+        second / 3600,
+        second / 60 % 60,
+        second % 60
+    )
+}
+
+/// Year, month and day of a number of days since 1970-01-01, in the Gregorian calendar. Years begin in March here, so
+/// that the leap day is the last one; 146 097 days are 400 years.
+fn date(days: u64) -> (u64, u64, u64) {
+    let days = days + 719_468;
+    let (era, day) = (days / 146_097, days % 146_097);
+    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let (month, next) = if month < 10 {
+        (month + 3, 0)
+    } else {
+        (month - 9, 1)
+    };
+    (era * 400 + year + next, month, day)
+}
+
 /// Nanoseconds in the largest unit that divides `ns`. Zero is `0 ns`.
 fn whole_unit(ns: u64) -> (u64, &'static str) {
     [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us")]
@@ -100,6 +130,21 @@ mod tests {
         assert_eq!(range(100_000, 200_000), "100..200 us");
         assert_eq!(range(500_000, 1_000_000), "500..1000 us");
         assert_eq!(range(15_000, 15_000), "15 us");
+    }
+
+    #[test]
+    fn times_are_those_of_the_calendar() {
+        for (seconds, text) in [
+            (0, "1970-01-01 00:00:00 UTC"),
+            (951_782_399, "2000-02-28 23:59:59 UTC"),
+            (951_782_400, "2000-02-29 00:00:00 UTC"),
+            (1_767_225_600, "2026-01-01 00:00:00 UTC"),
+            (1_796_076_001, "2026-11-30 22:00:01 UTC"),
+            (4_107_542_400, "2100-03-01 00:00:00 UTC"),
+        ] {
+            assert_eq!(utc(seconds * 1_000_000_000 + 999_999_999), text);
+        }
+        assert_eq!(utc(u64::MAX), "2554-07-21 23:34:33 UTC");
     }
 
     #[test]

@@ -14,8 +14,8 @@ const COLUMNS: [(&str, bool); 11] = [
     ("function", false),
     ("requested", true),
     ("context", false),
-    ("shortest", true),
-    ("mean", true),
+    ("shortest us", true),
+    ("mean us", true),
     ("highest us", true),
     ("error us", true),
     ("error %", true),
@@ -23,7 +23,7 @@ const COLUMNS: [(&str, bool); 11] = [
     ("samples", true),
 ];
 
-/// One line a measurement; times in microseconds, `error` is that of the mean.
+/// One line a measurement; the error is that of the mean.
 pub fn table(run: &Run) -> String {
     if run.measurements.is_empty() {
         return "(no rows)\n".to_owned();
@@ -60,9 +60,7 @@ fn place(row: &Measurement) -> u64 {
 fn cells(row: &Measurement) -> [String; COLUMNS.len()] {
     let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
     let us = |ns: Option<u64>| or_dash(ns.map(numbers::us));
-    let error = row
-        .mean_ns
-        .map(|mean| i128::from(mean) - i128::from(row.requested_ns));
+    let error = super::error_of_mean(row);
     [
         place(row).to_string(),
         row.function.clone(),

@@ -33,6 +33,8 @@ pub fn row(
             count: 0,
             worst_ns: None,
         }),
+        cpu_changes: None,
+        involuntary_switches: None,
         flags: Vec::new(),
         unknown: Unknown::new(),
     }
@@ -47,7 +49,10 @@ pub fn article() -> Run {
             version: "0.1.0".to_owned(),
             unknown: Unknown::new(),
         },
-        run: Identity { id: 7, stamp: 1 },
+        run: Identity {
+            id: 7,
+            stamp: 1_767_225_607_123_456_789,
+        },
         complete: true,
         plan: "article".to_owned(),
         fault: None,
@@ -200,6 +205,18 @@ fn doubts_stand_above_the_table() {
 }
 
 #[test]
+fn the_error_of_a_range_counts_from_its_nearer_end() {
+    let within = |mean| {
+        let mut row = row(0, "usleep_range", 15_000, "normal", [mean, mean, mean]);
+        row.requested_max_ns = Some(20_000);
+        error_of_mean(&row)
+    };
+    assert_eq!(within(14_000), Some(-1000));
+    assert_eq!(within(17_000), Some(0));
+    assert_eq!(within(21_000), Some(1000));
+}
+
+#[test]
 fn emulation_in_real_time_is_no_measure_of_hardware() {
     let mut run = article();
     let label = "NO MEASURE OF HARDWARE";
@@ -220,7 +237,11 @@ fn a_bare_log_has_a_report_too() {
     run.environment = Environment::default();
     run.platform = None;
     run.instrument = None;
+    run.run = Identity { id: 0, stamp: 0 };
     run.plan.clear();
     run.measurements.clear();
-    assert_eq!(report(&run), "plan        unknown, run 7\n\n(no rows)\n");
+    assert_eq!(
+        report(&run),
+        "run         unknown\nplan        unknown\n\n(no rows)\n"
+    );
 }

@@ -1,0 +1,535 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Makes runs of messages, and says what is missing.
+//!
+//! Records tell by themselves which run they belong to and where in it, so order, repetition and what stands between
+//! them do not matter. A log without them (the debug level was filtered out) still has the lines for people.
+
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+
+use abi::decode::{self, Envelope, Record};
+use abi::num::{self, Wide};
+use abi::record::{self, Begin, Clocks, Crc, End, Pair, Row};
+use abi::summary::Summary;
+
+use super::{people, prefix};
+use crate::result::{
+    Early, Environment, Identity, Instrument, Measurement, Run, SCHEMA, Spread, Tool, Unknown,
+};
+
+/// What a log came to.
+#[derive(Debug, Default, PartialEq)]
+pub struct Log {
+    /// The runs, in the order in which they begin.
+    pub runs: Vec<Run>,
+    /// Lines that look like a record but are damaged and belong to none of the runs.
+    pub damaged: u32,
+}
+
+/// Takes messages, gives runs.
+#[derive(Default)]
+pub struct Assembler {
+    parts: Vec<Parts>,
+    people: Vec<Vec<people::Line>>,
+    /// Identities of damaged records, as far as they can be read.
+    damaged: Vec<Option<Identity>>,
+}
+
+/// What arrived of a run.
+struct Parts {
+    identity: Identity,
+    /// Checksums of the records, by sequence number.
+    sums: BTreeMap<u32, u32>,
+    /// Records that contradict an earlier one of the same number.
+    contradictions: u32,
+    start: Option<Start>,
+    plan: BTreeMap<u32, String>,
+    pair: Option<Pair>,
+    rows: BTreeMap<u32, Row>,
+    finish: Option<Finish>,
+}
+
+/// A [`Begin`] that outlives its line.
+struct Start {
+    layout: u32,
+    version: String,
+    environment: Environment,
+    rows: u32,
+    fault: String,
+    clocks: Clocks,
+}
+
+/// An [`End`] that outlives its line.
+struct Finish {
+    records: u32,
+    sum: u32,
+    status: String,
+    rows: u32,
+    clocks: Clocks,
+}
+
+impl Assembler {
+    /// Takes a message, [`prefix::MARKER`] included. What is not ours is passed over.
+    pub fn take(&mut self, message: &[u8]) {
+        let Some(message) = message.strip_prefix(prefix::MARKER) else {
+            return;
+        };
+        match std::str::from_utf8(message) {
+            Ok(text) if decode::looks_like_record(text) => match decode::decode(text) {
+                Ok((envelope, record)) => self.parts(&envelope).take(&envelope, &record),
+                Err(_) => self.damaged.push(identity(text)),
+            },
+            Ok(text) => {
+                if let Some(line) = people::read(text) {
+                    people::add(&mut self.people, line);
+                }
+            }
+            Err(_) if message.starts_with(b"@") => {
+                self.damaged
+                    .push(identity(&String::from_utf8_lossy(message)));
+            }
+            Err(_) => {}
+        }
+    }
+
+    /// The parts that a record belongs to. It is most likely the run met last.
+    fn parts(&mut self, envelope: &Envelope) -> &mut Parts {
+        let identity = Identity {
+            id: envelope.run,
+            stamp: envelope.stamp,
+        };
+        let known = self
+            .parts
+            .iter()
+            .rposition(|parts| parts.identity == identity);
+        let at = known.unwrap_or_else(|| {
+            self.parts.push(Parts::new(identity));
+            self.parts.len() - 1
+        });
+        &mut self.parts[at]
+    }
+
+    /// All runs.
+    pub fn finish(self) -> Log {
+        let Self {
+            parts,
+            people,
+            damaged,
+        } = self;
+        let of = |identity: &Identity| {
+            damaged
+                .iter()
+                .filter(|damaged| damaged.as_ref() == Some(identity))
+                .count()
+        };
+        let known = |identity: &Identity| parts.iter().any(|parts| parts.identity == *identity);
+        let strays = damaged
+            .iter()
+            .filter(|damaged| !damaged.as_ref().is_some_and(known))
+            .count();
+        let runs = if parts.is_empty() {
+            people.iter().map(|lines| people_run(lines)).collect()
+        } else {
+            parts
+                .iter()
+                .map(|parts| parts.run(of(&parts.identity)))
+                .collect()
+        };
+        Log {
+            runs,
+            damaged: u32::try_from(strays).unwrap_or(u32::MAX),
+        }
+    }
+}
+
+/// The identity at the head of a damaged record, which may itself be what is damaged.
+fn identity(text: &str) -> Option<Identity> {
+    let (run, stamp) = text.strip_prefix('@')?.split_once(' ')?.0.split_once('-')?;
+    Some(Identity {
+        id: u32::try_from(num::parse_hex(run)?).ok()?,
+        stamp: num::parse_hex(stamp)?,
+    })
+}
+
+impl Parts {
+    fn new(identity: Identity) -> Self {
+        Self {
+            identity,
+            sums: BTreeMap::new(),
+            contradictions: 0,
+            start: None,
+            plan: BTreeMap::new(),
+            pair: None,
+            rows: BTreeMap::new(),
+            finish: None,
+        }
+    }
+
+    fn take(&mut self, envelope: &Envelope, record: &Record<'_>) {
+        if let Some(sum) = self.sums.get(&envelope.sequence) {
+            // The same log read twice is one log.
+            if *sum != envelope.sum {
+                self.contradictions = self.contradictions.saturating_add(1);
+            }
+            return;
+        }
+        self.sums.insert(envelope.sequence, envelope.sum);
+        match record {
+            Record::Begin(begin) => self.start = Some(Start::of(begin)),
+            Record::Plan(piece) => {
+                self.plan.insert(piece.at, piece.text.to_owned());
+            }
+            Record::Pair(pair) => self.pair = Some(*pair),
+            Record::Row(row) => {
+                self.rows.insert(row.index, *row);
+            }
+            Record::End(end) => self.finish = Some(Finish::of(end)),
+            Record::Histogram(_) | Record::Worst(_) | Record::Unknown(_) => {}
+        }
+    }
+
+    fn run(&self, damaged: usize) -> Run {
+        let problems = self.problems(damaged);
+        let start = self.start.as_ref();
+        Run {
+            schema: SCHEMA.to_owned(),
+            tool: this_tool(),
+            run: self.identity.clone(),
+            complete: problems.is_empty(),
+            plan: self.plan_text(),
+            fault: start
+                .map(|start| start.fault.clone())
+                .filter(|fault| !fault.is_empty()),
+            environment: start.map_or_else(Environment::default, |start| start.environment.clone()),
+            platform: None,
+            instrument: self.instrument(),
+            measurements: self.rows.values().map(measurement).collect(),
+            disturbances: Vec::new(),
+            warnings: problems,
+            unknown: Unknown::new(),
+        }
+    }
+
+    /// The plan as the module got it; where pieces of it are missing, what the rows tell.
+    fn plan_text(&self) -> String {
+        let mut text = String::new();
+        for (&at, piece) in &self.plan {
+            if usize::try_from(at) != Ok(text.len()) {
+                text.clear();
+                break;
+            }
+            text.push_str(piece);
+        }
+        if text.is_empty() {
+            text = self
+                .rows
+                .values()
+                .map(|row| row.measurement.to_string())
+                .collect::<Vec<_>>()
+                .join(",");
+        }
+        text
+    }
+
+    fn instrument(&self) -> Option<Instrument> {
+        let start = self.start.as_ref();
+        let raw_ppm = start.zip(self.finish.as_ref()).and_then(|(start, finish)| {
+            ppm(
+                finish.clocks.mono.checked_sub(start.clocks.mono)?,
+                finish.clocks.raw.checked_sub(start.clocks.raw)?,
+            )
+        });
+        let instrument = Instrument {
+            version: start.map(|start| start.version.clone()),
+            pair_ns: self.pair.filter(|pair| pair.count > 0).map(|pair| Spread {
+                shortest: pair.shortest,
+                mean: num::div_round(pair.sum, u64::from(pair.count)),
+                highest: pair.highest,
+            }),
+            raw_ppm,
+            host_ppm: None,
+            unknown: Unknown::new(),
+        };
+        (instrument != Instrument::default()).then_some(instrument)
+    }
+
+    /// Why this run is not complete, in sentences; nothing where it is.
+    fn problems(&self, damaged: usize) -> Vec<String> {
+        let mut problems = Vec::new();
+        match &self.start {
+            None => problems.push(
+                "the run's first record is missing: which kernel it measured is unknown".to_owned(),
+            ),
+            Some(start) if start.layout > record::VERSION => problems.push(format!(
+                "the module writes layout {}, which is newer than this program's {}: build both from one version",
+                start.layout,
+                record::VERSION
+            )),
+            Some(_) => {}
+        }
+        let last = self.sums.keys().next_back().copied().unwrap_or(0);
+        let expected = self.finish.as_ref().map_or(last, |finish| finish.records);
+        let lost = gaps(self.sums.keys().copied(), expected);
+        if let Some(text) = list(&lost) {
+            problems.push(format!("the log lost records {text} of this run"));
+        }
+        if damaged > 0 && !problems.is_empty() {
+            problems.push(format!(
+                "{damaged} of its records arrived damaged: cut, or altered on the way"
+            ));
+        }
+        if self.contradictions > 0 {
+            problems.push(format!(
+                "{} records contradict others of this run: two logs are mixed up",
+                self.contradictions
+            ));
+        }
+        match &self.finish {
+            None => problems
+                .push("the log ends before this run does: its last record is missing".to_owned()),
+            Some(finish) => {
+                if lost.is_empty() && self.sum_of_sums(finish.records) != finish.sum {
+                    problems.push(
+                        "the run's checksum does not match its records: some were altered"
+                            .to_owned(),
+                    );
+                }
+                match finish.status.as_str() {
+                    "done" => {}
+                    "interrupted" => {
+                        problems
+                            .push("the run was interrupted before its plan was done".to_owned());
+                    }
+                    other => problems.push(format!("the run failed: {other}")),
+                }
+            }
+        }
+        let rows = self
+            .start
+            .as_ref()
+            .map(|start| start.rows)
+            .or(self.finish.as_ref().map(|finish| finish.rows));
+        if let Some(rows) = rows {
+            // People count from 1.
+            let absent: Vec<_> = gaps(self.rows.keys().copied(), rows)
+                .into_iter()
+                .map(|gap| u64::from(*gap.start()) + 1..=u64::from(*gap.end()) + 1)
+                .collect();
+            if let Some(text) = list(&absent) {
+                problems.push(format!("of {rows} rows, {text} did not arrive"));
+            }
+        }
+        problems
+    }
+
+    /// The checksum of the checksums of the first `records` records.
+    fn sum_of_sums(&self, records: u32) -> u32 {
+        let mut crc = Crc::default();
+        for (_, &sum) in self.sums.range(..records) {
+            crc.add_sum(sum);
+        }
+        crc.sum()
+    }
+}
+
+impl Start {
+    fn of(begin: &Begin<'_>) -> Self {
+        let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+        let tick = 1_000_000_000_u32.checked_div(begin.hz);
+        Self {
+            layout: begin.layout,
+            version: begin.version.to_owned(),
+            environment: Environment {
+                kernel_release: text(begin.release),
+                machine: text(begin.machine),
+                hz: Some(begin.hz),
+                realtime: Some(begin.realtime != 0),
+                high_res: tick.map(|tick| begin.resolution < tick),
+                cpus: Some(begin.cpus),
+                ..Environment::default()
+            },
+            rows: begin.rows,
+            fault: begin.fault.to_owned(),
+            clocks: begin.clocks,
+        }
+    }
+}
+
+impl Finish {
+    fn of(end: &End<'_>) -> Self {
+        Self {
+            records: end.records,
+            sum: end.sum,
+            status: end.status.to_owned(),
+            rows: end.rows,
+            clocks: end.clocks,
+        }
+    }
+}
+
+/// A row as the result has it.
+fn measurement(row: &Row) -> Measurement {
+    let Row {
+        index,
+        measurement,
+        summary,
+        cpu_changes,
+        involuntary_switches,
+    } = row;
+    let sampled = |value: u64| (summary.count > 0).then_some(value);
+    Measurement {
+        shortest_ns: sampled(summary.shortest),
+        mean_ns: sampled(summary.mean()),
+        highest_ns: sampled(summary.highest),
+        stddev_ns: standard_deviation(summary, measurement),
+        early: (summary.count > 0).then_some(Early {
+            count: summary.early,
+            worst_ns: (summary.early > 0).then_some(summary.earliest),
+        }),
+        cpu_changes: Some(*cpu_changes),
+        involuntary_switches: Some(*involuntary_switches),
+        ..asked(*index, measurement, summary.count)
+    }
+}
+
+/// A row with nothing but its request.
+fn asked(index: u32, asked: &abi::plan::Measurement, count: u32) -> Measurement {
+    Measurement {
+        index,
+        function: asked.function.spec().name.to_owned(),
+        requested_ns: asked.request,
+        requested_max_ns: (asked.function == abi::plan::Function::UsleepRange)
+            .then_some(asked.request_max),
+        context: asked.context.to_string(),
+        cpu: match asked.cpu {
+            abi::plan::Cpu::One(cpu) => Some(cpu.into()),
+            abi::plan::Cpu::Any | abi::plan::Cpu::All => None,
+        },
+        iterations: asked.iterations,
+        count,
+        shortest_ns: None,
+        mean_ns: None,
+        highest_ns: None,
+        stddev_ns: None,
+        early: None,
+        cpu_changes: None,
+        involuntary_switches: None,
+        flags: Vec::new(),
+        unknown: Unknown::new(),
+    }
+}
+
+/// The standard deviation of all samples, exactly and rounded, from the sum of the squared errors:
+/// n²σ² = nΣe² − (Σe)². Errors against a range do not yield it.
+fn standard_deviation(summary: &Summary, measurement: &abi::plan::Measurement) -> Option<u64> {
+    if summary.count == 0 || measurement.request != measurement.request_max {
+        return None;
+    }
+    let count = u128::from(summary.count);
+    let Wide { high, low } = summary.squares;
+    let squares = (u128::from(high) << 64) | u128::from(low);
+    let errors = u128::from(summary.sum).abs_diff(count * u128::from(measurement.request));
+    let scaled = count
+        .checked_mul(squares)?
+        .checked_sub(errors.checked_mul(errors)?)?;
+    // Twice the root rounds better than the root.
+    let twice = scaled.checked_mul(4)?.isqrt();
+    u64::try_from((twice + count) / (2 * count)).ok()
+}
+
+/// How much faster `measured` went than `reference`, in parts per million.
+fn ppm(measured: u64, reference: u64) -> Option<f64> {
+    if reference == 0 {
+        return None;
+    }
+    let difference = measured as f64 - reference as f64;
+    Some(difference / reference as f64 * 1e6)
+}
+
+/// A run of which only the lines for people are there.
+fn people_run(lines: &[people::Line]) -> Run {
+    let rows = lines.first().map_or(0, |line| line.rows);
+    let mut warnings = vec![
+        "the log has the lines for people only, no records (they are at debug level): kernel, identity and \
+         completeness of this run are unknown"
+            .to_owned(),
+    ];
+    if lines.len() < rows as usize {
+        warnings.push(format!("{} of {rows} rows are there", lines.len()));
+    }
+    Run {
+        schema: SCHEMA.to_owned(),
+        tool: this_tool(),
+        run: Identity { id: 0, stamp: 0 },
+        complete: false,
+        plan: lines
+            .iter()
+            .map(|line| line.measurement.to_string())
+            .collect::<Vec<_>>()
+            .join(","),
+        fault: None,
+        environment: Environment::default(),
+        platform: None,
+        instrument: None,
+        measurements: lines
+            .iter()
+            .map(|line| Measurement {
+                shortest_ns: Some(line.shortest),
+                mean_ns: Some(line.mean),
+                highest_ns: Some(line.highest),
+                early: Some(Early {
+                    count: line.early,
+                    worst_ns: None,
+                }),
+                ..asked(line.index, &line.measurement, line.samples)
+            })
+            .collect(),
+        disturbances: Vec::new(),
+        warnings,
+        unknown: Unknown::new(),
+    }
+}
+
+fn this_tool() -> Tool {
+    Tool {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        unknown: Unknown::new(),
+    }
+}
+
+/// The numbers from 0 up to but not including `end` that do not stand in `present`, which ascends.
+fn gaps(present: impl Iterator<Item = u32>, end: u32) -> Vec<RangeInclusive<u32>> {
+    let mut gaps = Vec::new();
+    let mut next = 0;
+    for number in present.take_while(|&number| number < end) {
+        if number > next {
+            gaps.push(next..=number - 1);
+        }
+        next = number + 1;
+    }
+    if next < end {
+        gaps.push(next..=end - 1);
+    }
+    gaps
+}
+
+/// `2, 5 to 7`; the first few, and how many more there are. None where there are none.
+fn list<T: Copy + PartialEq + std::fmt::Display>(ranges: &[RangeInclusive<T>]) -> Option<String> {
+    const MOST: usize = 8;
+    let mut texts: Vec<_> = ranges
+        .iter()
+        .take(MOST)
+        .map(|range| {
+            if range.start() == range.end() {
+                range.start().to_string()
+            } else {
+                format!("{} to {}", range.start(), range.end())
+            }
+        })
+        .collect();
+    if ranges.len() > MOST {
+        texts.push("and more".to_owned());
+    }
+    (!texts.is_empty()).then(|| texts.join(", "))
+}
