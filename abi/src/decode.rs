@@ -301,6 +301,11 @@ mod tests {
     }
 
     #[test]
+    fn version_is_cargos() {
+        assert_eq!(super::super::record::MESSUNG_VERSION, env!("CARGO_PKG_VERSION"));
+    }
+
+    #[test]
     fn checksum_is_the_usual_one() {
         let mut crc = Crc::default();
         crc.add(b"123456789");

@@ -732,7 +732,7 @@ impl<'a> Scanner<'a> {
         if self.sign("*") {
             let at = self.at;
             iterations = match num::parse_dec(self.word(&[])) {
-                Some(count @ 1..) if count <= ITERATIONS_MAX as u64 => count as u32,
+                Some(count @ 1..) if count <= u64::from(ITERATIONS_MAX) => count as u32,
                 _ => {
                     return Err(Error {
                         at,
@@ -763,7 +763,7 @@ impl<'a> Scanner<'a> {
             "fifo" => Ok(Context::Fifo(PRIORITY_MAX)),
             word => match word.strip_prefix("fifo:") {
                 Some(digits) => match num::parse_dec(digits) {
-                    Some(priority @ 1..) if priority <= PRIORITY_MAX as u64 => {
+                    Some(priority @ 1..) if priority <= u64::from(PRIORITY_MAX) => {
                         Ok(Context::Fifo(priority as u8))
                     }
                     _ => Err(Error {

@@ -31,6 +31,9 @@ use core::fmt::Write as _;
 /// Version of this layout; a decoder refuses a higher one.
 pub const VERSION: u32 = 1;
 
+/// Version of messung, which a kernel module can't ask cargo for.
+pub const MESSUNG_VERSION: &str = "0.1.0";
+
 /// Longest line in bytes, `messung: ` and newline not counted.
 pub const LINE_MAX: usize = 880;
 
@@ -70,7 +73,7 @@ impl Crc {
             table
         };
         for &byte in bytes {
-            self.0 ^= byte as u32;
+            self.0 ^= u32::from(byte);
             self.0 = (self.0 >> 4) ^ TABLE[(self.0 & 15) as usize];
             self.0 = (self.0 >> 4) ^ TABLE[(self.0 & 15) as usize];
         }

@@ -85,7 +85,7 @@ impl Summary {
 
     /// Mean elapsed time, rounded to the nearest nanosecond; 0 without samples.
     pub fn mean(&self) -> u64 {
-        num::div_round(self.sum, self.count as u64)
+        num::div_round(self.sum, u64::from(self.count))
     }
 
     /// The summary of both sets of samples.
