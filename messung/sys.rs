@@ -223,13 +223,13 @@ impl Scheduling {
         let is_deadline = task.policy == bindings::SCHED_DEADLINE;
         let of_deadline = |value: u64| if is_deadline { value } else { 0 };
         let reset_on_fork = if task.sched_reset_on_fork() != 0 {
-            bindings::SCHED_FLAG_RESET_ON_FORK as u64
+            u64::from(bindings::SCHED_FLAG_RESET_ON_FORK)
         } else {
             0
         };
         Self {
             policy: task.policy,
-            flags: reset_on_fork | of_deadline(task.dl.flags as u64),
+            flags: reset_on_fork | of_deadline(u64::from(task.dl.flags)),
             nice: task.static_prio.wrapping_sub(NICE_0),
             priority: task.rt_priority,
             // For the fair policies the runtime is the slice the task asked for, if it did.
@@ -287,7 +287,7 @@ pub(crate) fn log(level: Level, line: &str) {
     // int can count.
     unsafe {
         bindings::_printk(
-            format.as_ptr().cast(),
+            format.as_char_ptr().cast(),
             line.len() as ffi::c_int,
             line.as_ptr(),
         )
