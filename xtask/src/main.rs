@@ -13,7 +13,7 @@
     allow(dead_code, reason = "a guest uses a part of each module only")
 )]
 // Until all parts have landed.
-#![allow(dead_code)]
+#![cfg_attr(feature = "host", allow(dead_code))]
 
 #[cfg(feature = "host")]
 mod commands;

@@ -7,3 +7,6 @@ pub mod assemble;
 mod people;
 pub mod prefix;
 pub mod stream;
+
+#[cfg(test)]
+mod tests;
