@@ -171,7 +171,7 @@ fn synthetic() -> BTreeMap<&'static str, Vec<u8>> {
             .into_bytes(),
         ),
         ("one-run-twice", text.repeat(2).into_bytes()),
-        ("cut", text.as_bytes()[..text.len() / 2].to_vec()),
+        ("cut", text.as_bytes()[..text.len() * 3 / 5].to_vec()),
         ("dropped", {
             let mut lines = one.clone();
             // The second piece of the plan, and the records of the second row.
