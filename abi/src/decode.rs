@@ -302,7 +302,10 @@ mod tests {
 
     #[test]
     fn version_is_cargos() {
-        assert_eq!(super::super::record::MESSUNG_VERSION, env!("CARGO_PKG_VERSION"));
+        assert_eq!(
+            super::super::record::MESSUNG_VERSION,
+            env!("CARGO_PKG_VERSION")
+        );
     }
 
     #[test]

@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `parse` and `report` as a user meets them: what they print where, and how they exit.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+fn xtask(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_xtask"));
+    command
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command
+}
+
+/// The path of a log in tests/logs.
+fn log(name: &str) -> String {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../tests/logs")
+        .join(name)
+        .display()
+        .to_string()
+}
+
+struct Outcome {
+    status: Option<i32>,
+    stdout: String,
+    stderr: String,
+}
+
+fn outcome(output: Output) -> Outcome {
+    Outcome {
+        status: output.status.code(),
+        stdout: String::from_utf8(output.stdout).unwrap(),
+        stderr: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+fn run(arguments: &[&str]) -> Outcome {
+    outcome(xtask(arguments).output().unwrap())
+}
+
+/// Rows of the table: lines that begin with a number.
+fn rows(report: &str) -> usize {
+    report
+        .lines()
+        .filter(|line| {
+            line.split_whitespace()
+                .next()
+                .is_some_and(|word| word.parse::<u32>().is_ok())
+        })
+        .count()
+}
+
+#[test]
+fn a_complete_run_is_reported_and_saved() {
+    let folder = tempfile::tempdir().unwrap();
+    let json = folder.path().join("a.json").display().to_string();
+    let parsed = run(&[
+        "parse",
+        &log("synthetic-foreign-lines.log"),
+        "--json",
+        &json,
+    ]);
+    assert_eq!(parsed.status, Some(0), "{}", parsed.stderr);
+    assert_eq!(rows(&parsed.stdout), 3, "{}", parsed.stdout);
+    assert_eq!(parsed.stderr, "");
+    let reported = run(&["report", &json]);
+    assert_eq!(reported.status, Some(0));
+    assert_eq!(reported.stdout, parsed.stdout);
+}
+
+#[test]
+fn the_standard_input_is_a_log_too() {
+    let mut command = xtask(&["parse", "-"]);
+    command.stdin(fs::File::open(log("synthetic-crlf.log")).unwrap());
+    let parsed = outcome(command.output().unwrap());
+    assert_eq!(parsed.status, Some(0));
+    assert_eq!(rows(&parsed.stdout), 3);
+}
+
+#[test]
+fn several_runs_are_listed_and_one_can_be_chosen() {
+    let two = log("synthetic-two-runs-interleaved.log");
+    let all = run(&["parse", &two]);
+    assert_eq!(all.status, Some(0));
+    assert_eq!(rows(&all.stdout), 6);
+    assert!(
+        all.stderr.contains("the log holds 2 runs"),
+        "{}",
+        all.stderr
+    );
+    for choice in ["8", "last"] {
+        let one = run(&["parse", &two, "--run", choice]);
+        assert_eq!(rows(&one.stdout), 3);
+        assert!(one.stdout.contains("run         8,"), "{}", one.stdout);
+    }
+    let absent = run(&["parse", &two, "--run", "9"]);
+    assert_eq!(absent.status, Some(1));
+    assert!(
+        absent
+            .stderr
+            .contains("the log holds no run 9; it holds 7, 8"),
+        "{}",
+        absent.stderr
+    );
+    assert_eq!(run(&["parse", &two, "--run", "first"]).status, Some(2));
+    let folder = tempfile::tempdir().unwrap();
+    let json = folder.path().join("a.json").display().to_string();
+    let saved = run(&["parse", &two, "--json", &json]);
+    assert_eq!(saved.status, Some(1));
+    assert!(
+        saved.stderr.contains("choose one with --run"),
+        "{}",
+        saved.stderr
+    );
+    assert_eq!(folder.path().read_dir().unwrap().count(), 0);
+}
+
+#[test]
+fn a_log_in_two_files_is_one_log() {
+    let folder = tempfile::tempdir().unwrap();
+    let whole = fs::read(log("synthetic-two-runs.log")).unwrap();
+    let middle = whole.len() / 4
+        + whole[whole.len() / 4..]
+            .iter()
+            .position(|&b| b == b'\n')
+            .unwrap()
+        + 1;
+    let parts: Vec<_> = [&whole[..middle], &whole[middle..]]
+        .into_iter()
+        .enumerate()
+        .map(|(number, part)| {
+            let path = folder.path().join(number.to_string());
+            fs::write(&path, part).unwrap();
+            path.display().to_string()
+        })
+        .collect();
+    let parsed = run(&["parse", &parts[0], &parts[1]]);
+    assert_eq!(parsed.status, Some(0), "{}", parsed.stderr);
+    assert_eq!(rows(&parsed.stdout), 6);
+}
+
+#[test]
+fn an_incomplete_run_shows_its_rows_and_fails() {
+    for (name, count, part) in [
+        ("synthetic-cut.log", 1, "the log ends before this run does"),
+        ("synthetic-dropped.log", 2, "the log lost records 2, 5"),
+        ("synthetic-damaged.log", 2, "arrived damaged"),
+        ("synthetic-interrupted.log", 3, "interrupted"),
+        ("synthetic-people-only.log", 3, "lines for people only"),
+    ] {
+        let parsed = run(&["parse", &log(name)]);
+        assert_eq!(parsed.status, Some(1), "{name}");
+        assert_eq!(rows(&parsed.stdout), count, "{name}: {}", parsed.stdout);
+        assert!(
+            parsed.stdout.contains("INCOMPLETE"),
+            "{name}: {}",
+            parsed.stdout
+        );
+        assert!(parsed.stdout.contains(part), "{name}: {}", parsed.stdout);
+        assert!(
+            parsed.stderr.contains("error: "),
+            "{name}: {}",
+            parsed.stderr
+        );
+        assert!(
+            parsed.stderr.contains("is not complete"),
+            "{name}: {}",
+            parsed.stderr
+        );
+    }
+}
+
+#[test]
+fn no_run_is_a_failure() {
+    for name in ["synthetic-empty.log", "synthetic-garbage.log"] {
+        let parsed = run(&["parse", &log(name)]);
+        assert_eq!(parsed.status, Some(1), "{name}");
+        assert_eq!(parsed.stdout, "", "{name}");
+        assert!(
+            parsed.stderr.contains("no run of messung"),
+            "{name}: {}",
+            parsed.stderr
+        );
+    }
+}
+
+#[test]
+fn what_cannot_be_read_or_written_is_named() {
+    let complete = log("synthetic-crlf.log");
+    for (arguments, status, part) in [
+        (
+            &["parse", "/nonexistent/kern.log"][..],
+            1,
+            "/nonexistent/kern.log",
+        ),
+        (&["parse", "/"], 1, "cannot read the log /"),
+        (
+            &["parse", &complete, "--json", "/nonexistent/a.json"],
+            1,
+            "/nonexistent/a.json",
+        ),
+        (&["parse", &complete, "--json", "/"], 1, "folder"),
+        (&["report", &complete], 1, "not JSON"),
+        (&["parse"], 2, "FILE"),
+        (&["nonsense"], 2, "nonsense"),
+        (&[], 2, "Usage"),
+    ] {
+        let refused = run(arguments);
+        assert_eq!(
+            refused.status,
+            Some(status),
+            "{arguments:?}: {}",
+            refused.stderr
+        );
+        assert!(
+            refused.stderr.contains(part),
+            "{arguments:?}: {}",
+            refused.stderr
+        );
+        assert_eq!(refused.stdout, "", "{arguments:?}");
+    }
+}
+
+#[test]
+fn results_that_are_none_are_refused_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.json");
+    for (text, part) in [
+        ("{\"schema\": \"messung-result/2\"}", "messung-result/2"),
+        ("{}", "no \"schema\""),
+        (
+            "{\"schema\": \"messung-result/1\"}",
+            "does not follow its schema",
+        ),
+    ] {
+        fs::write(&path, text).unwrap();
+        let refused = run(&["report", &path.display().to_string()]);
+        assert_eq!(refused.status, Some(1));
+        assert!(refused.stderr.contains(part), "{}", refused.stderr);
+    }
+}
+
+#[test]
+fn unknown_keys_of_a_result_survive() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.json").display().to_string();
+    run(&["parse", &log("synthetic-crlf.log"), "--json", &path]);
+    let text = fs::read_to_string(&path).unwrap();
+    let with_more = text.replacen('{', "{\n  \"weather\": \"fine\",", 1);
+    fs::write(&path, with_more).unwrap();
+    assert_eq!(run(&["report", &path]).status, Some(0));
+}
+
+#[test]
+fn help_and_version_are_no_failures() {
+    for arguments in [&["--help"][..], &["--version"], &["parse", "--help"]] {
+        let help = run(arguments);
+        assert_eq!(help.status, Some(0));
+        assert!(!help.stdout.is_empty());
+        assert_eq!(help.stderr, "");
+    }
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_failure() {
+    let mut child = xtask(&["parse", &log("synthetic-crlf.log")])
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let finished = outcome(child.wait_with_output().unwrap());
+    assert_eq!((finished.status, finished.stderr.as_str()), (Some(0), ""));
+}
+
+#[test]
+fn a_hundred_megabytes_are_read_in_bounded_memory() {
+    const MEGABYTE: usize = 1_000_000;
+    const LIMIT_KB: u64 = 30_000;
+    let other = other_log();
+    let one_run = fs::read(log("synthetic-foreign-lines.log")).unwrap();
+    let mut child = xtask(&["parse", "-"])
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    for part in 0..100 {
+        assert_eq!(other.len(), MEGABYTE);
+        stdin.write_all(&other).unwrap();
+        if part == 50 {
+            stdin.write_all(&one_run).unwrap();
+        }
+    }
+    // It waits for more here, so its peak can be read; what is in the pipe yet is 64 KiB at most.
+    let peak = peak_kb(child.id());
+    drop(stdin);
+    let parsed = outcome(child.wait_with_output().unwrap());
+    assert_eq!(parsed.status, Some(0), "{}", parsed.stderr);
+    assert_eq!(rows(&parsed.stdout), 3);
+    assert!(peak < LIMIT_KB, "{peak} kB of memory");
+}
+
+/// A megabyte of a log as servers write it, and one endless line in it.
+fn other_log() -> Vec<u8> {
+    let mut log = vec![b'x'; 300_000];
+    log.push(b'\n');
+    let line = b"Nov 30 22:00:01 host kernel: [   12.345678] usb 1-1: New USB device messung found, idVendor=1d6b\n";
+    while log.len() < 1_000_000 {
+        log.extend_from_slice(line);
+    }
+    log.truncate(1_000_000);
+    log
+}
+
+/// The most memory that a process had so far.
+fn peak_kb(id: u32) -> u64 {
+    let status = PathBuf::from(format!("/proc/{id}/status"));
+    let file = BufReader::new(fs::File::open(status).unwrap());
+    let line = file
+        .lines()
+        .map(Result::unwrap)
+        .find(|line| line.starts_with("VmHWM:"))
+        .unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
