@@ -20,6 +20,8 @@ mod clock;
 mod context;
 #[path = "messung/delays.rs"]
 mod delays;
+#[path = "messung/fault.rs"]
+mod fault;
 #[path = "messung/run.rs"]
 mod run;
 #[path = "messung/sys.rs"]
@@ -48,13 +50,18 @@ struct Messung;
 
 impl kernel::Module for Messung {
     fn init(_module: &'static ThisModule) -> Result<Self> {
-        use core::borrow::Borrow as _;
+        use abi::plan;
 
-        // `value()` gives a reference in Linux 7.2 and the value itself from 7.3 on.
-        let iterations: u32 = *module_parameters::iterations.value().borrow();
-        let run: u32 = *module_parameters::run.value().borrow();
+        let iterations: u32 = sys::parameter(module_parameters::iterations.value());
+        let run: u32 = sys::parameter(module_parameters::run.value());
+        let plan = match sys::plan_parameter() {
+            None => plan::DEFAULT,
+            Some(Some(text)) => text,
+            // No plan is written like this, so that it is refused as any other nonsense.
+            Some(None) => "?",
+        };
 
-        run::run(run, "article", iterations)?;
+        run::run(run, plan, iterations)?;
         Err(EIO)
     }
 }

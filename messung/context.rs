@@ -56,6 +56,38 @@ impl Drop for PreemptOff {
     }
 }
 
+/// The CPUs that the calling task may run on while a row is measured; dropping it restores the caller's own.
+pub(crate) struct Pinned {
+    callers: sys::Affinity,
+}
+
+impl Pinned {
+    /// Pins the calling task to a CPU.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` where the CPU is not online.
+    pub(crate) fn to(cpu: u16) -> Result<Self> {
+        let guard = Self {
+            callers: sys::Affinity::of_current()?,
+        };
+        sys::pin_to(u32::from(cpu))?;
+        Ok(guard)
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        // Fails where all of the caller's CPUs went offline meanwhile.
+        if self.callers.apply().is_err() {
+            sys::log(
+                sys::Level::Warning,
+                "the caller's CPU affinity could not be restored",
+            );
+        }
+    }
+}
+
 /// The policy of the calling task while a row is measured; dropping it restores the caller's own.
 pub(crate) struct Policy {
     callers: sys::Scheduling,

@@ -2,6 +2,7 @@
 /*
  * One-line wrappers of what is inline in C, in the manner of the kernel's rust/helpers, and nothing else.
  */
+#include <linux/completion.h>
 #include <linux/cpumask.h>
 #include <linux/delay.h>
 #include <linux/hrtimer.h>
@@ -34,6 +35,29 @@ void messung_mdelay(unsigned long msecs)
 void messung_fsleep(unsigned long usecs)
 {
 	fsleep(usecs);
+}
+
+#define MESSUNG_DEFINE(usecs) void messung_udelay_const_##usecs(void) { udelay(usecs); }
+MESSUNG_UDELAY_CONST(MESSUNG_DEFINE)
+#undef MESSUNG_DEFINE
+#define MESSUNG_DEFINE(nsecs) void messung_ndelay_const_##nsecs(void) { ndelay(nsecs); }
+MESSUNG_NDELAY_CONST(MESSUNG_DEFINE)
+#undef MESSUNG_DEFINE
+
+long messung_schedule_hrtimeout(__s64 nsecs)
+{
+	set_current_state(TASK_UNINTERRUPTIBLE);
+	return schedule_hrtimeout(&nsecs, HRTIMER_MODE_REL);
+}
+
+void messung_init_completion(void *done)
+{
+	init_completion(done);
+}
+
+void messung_reinit_completion(void *done)
+{
+	reinit_completion(done);
 }
 
 unsigned long messung_local_irq_save(void)
@@ -89,6 +113,26 @@ int messung_sched_setattr(__u32 policy, __u64 flags, __s32 nice, __u32 priority,
 	});
 }
 
+int messung_set_cpu(unsigned int cpu)
+{
+	return set_cpus_allowed_ptr(current, cpumask_of(cpu));
+}
+
+int messung_cpu_online(unsigned int cpu)
+{
+	return cpu < nr_cpu_ids && cpu_online(cpu);
+}
+
+unsigned int messung_nr_cpu_ids(void)
+{
+	return nr_cpu_ids;
+}
+
+unsigned int messung_num_online_cpus(void)
+{
+	return num_online_cpus();
+}
+
 __u64 messung_ktime_get_raw_ns(void)
 {
 	return ktime_get_raw_ns();
@@ -117,11 +161,6 @@ unsigned int messung_hz(void)
 unsigned int messung_hrtimer_resolution(void)
 {
 	return hrtimer_resolution;
-}
-
-unsigned int messung_num_online_cpus(void)
-{
-	return num_online_cpus();
 }
 
 const char *messung_utsname_release(void)

@@ -2,8 +2,11 @@
 
 //! Walks the plan: measures row after row and reports each one when it is done.
 
+use crate::abi::num::Dec;
+use crate::abi::num::SignedDec;
 use crate::abi::plan;
 use crate::abi::plan::Context;
+use crate::abi::plan::Cpu;
 use crate::abi::plan::Kind;
 use crate::abi::plan::Measurement;
 use crate::abi::record;
@@ -11,21 +14,29 @@ use crate::abi::record::Begin;
 use crate::abi::record::Encoder;
 use crate::abi::record::End;
 use crate::abi::record::Fields;
+use crate::abi::record::Histogram as HistogramRecord;
 use crate::abi::record::Line;
 use crate::abi::record::Pair;
 use crate::abi::record::People;
+use crate::abi::record::Piece;
 use crate::abi::record::PlanText;
 use crate::abi::record::Row;
 use crate::abi::record::Text;
+use crate::abi::record::Worst;
 use crate::abi::summary;
+use crate::abi::summary::Histogram;
+use crate::abi::summary::Outlier;
+use crate::abi::summary::Outliers;
 use crate::clock;
 use crate::context::IrqOff;
 use crate::context::Open;
+use crate::context::Pinned;
 use crate::context::Policy;
 use crate::context::PreemptOff;
 use crate::context::Section;
 use crate::delays;
 use crate::delays::Delay;
+use crate::fault;
 use crate::sys;
 use crate::sys::Level;
 use core::fmt::Write as _;
@@ -43,39 +54,58 @@ const FIFO_BUSY_MAX: u64 = 50 * plan::MILLISECOND;
 ///
 /// `EINVAL` for a plan or parameter that makes no sense (the log says why), `EINTR` when a fatal signal ended it.
 pub(crate) fn run(id: u32, text: &str, iterations: u32) -> Result {
-    // The buffer is too large for some kernels' stacks.
+    // The buffers are too large for some kernels' stacks.
     let mut line = KBox::new(Line::default(), GFP_KERNEL)?;
+    let mut cells = KVVec::from_elem(0_u32, Histogram::CELLS, GFP_KERNEL)?;
 
-    if !(1..=plan::ITERATIONS_MAX).contains(&iterations) {
-        let _ = write!(
-            line,
-            "iterations={iterations} is refused: it must be 1 to {}",
-            plan::ITERATIONS_MAX
-        );
-        sys::log(Level::Error, line.as_str());
-        return Err(EINVAL);
-    }
-    let cpus = sys::num_online_cpus();
-    let rows = plan::check(text, iterations, cpus).map_err(|error| {
-        let _ = write!(line, "the plan is refused at {error}");
-        sys::log(Level::Error, line.as_str());
-        EINVAL
-    })?;
-
+    let rows = check(text, iterations, &mut line)?;
     let mut report = Report {
         encoder: Encoder::new(id, clock::wall()),
         line,
         rows,
         done: 0,
     };
-    report.begin(text, iterations, cpus);
-    let outcome = report.measure(text, iterations);
+    report.begin(text, iterations);
+    let outcome = report.measure(text, iterations, &mut cells);
     report.end(match outcome {
         Ok(()) => "done",
         Err(error) if error == EINTR => "interrupted",
         Err(_) => "failed",
     });
     outcome
+}
+
+/// Checks parameters before anything is measured, and counts the rows. What is refused is logged with its reason.
+fn check(text: &str, iterations: u32, line: &mut Line) -> Result<u32> {
+    let cpus = sys::num_online_cpus();
+    let _ = if !(1..=plan::ITERATIONS_MAX).contains(&iterations) {
+        write!(
+            line,
+            "iterations={iterations} is refused: it must be 1 to {}",
+            plan::ITERATIONS_MAX
+        )
+    } else {
+        match plan::check(text, iterations, cpus) {
+            Err(error) => write!(line, "the plan is refused at {error}"),
+            Ok(rows) => match plan::rows(text, iterations).find_map(missing_cpu) {
+                Some(cpu) => write!(
+                    line,
+                    "the plan is refused: CPU {cpu} is not online, of {cpus} that are"
+                ),
+                None => return Ok(rows),
+            },
+        }
+    };
+    sys::log(Level::Error, line.as_str());
+    Err(EINVAL)
+}
+
+/// The CPU that a row asks for, if it is not there.
+fn missing_cpu(row: Result<Measurement, plan::Error>) -> Option<u16> {
+    match row.ok()?.cpu {
+        Cpu::One(cpu) if !sys::cpu_online(u32::from(cpu)) => Some(cpu),
+        _ => None,
+    }
 }
 
 /// The report of a run while it grows.
@@ -93,7 +123,8 @@ impl Report {
         sys::log(Level::Debug, self.line.as_str());
     }
 
-    fn begin(&mut self, text: &str, iterations: u32, cpus: u32) {
+    fn begin(&mut self, text: &str, iterations: u32) {
+        let cpus = sys::num_online_cpus();
         self.line.clear();
         let _ = write!(
             self.line,
@@ -115,7 +146,7 @@ impl Report {
             cpus,
             rows: self.rows,
             iterations,
-            fault: "",
+            fault: fault::NAME_AND_MARK.0,
             clocks: clock::all(),
         });
         let mut at = 0;
@@ -131,44 +162,113 @@ impl Report {
         }
     }
 
-    fn measure(&mut self, text: &str, iterations: u32) -> Result {
+    fn measure(&mut self, text: &str, iterations: u32, cells: &mut [u32]) -> Result {
         settle()?;
         let pair = measure_pair()?;
         self.record(pair);
         for measurement in plan::rows(text, iterations) {
             // The plan was checked before, so an error can't be.
-            let Ok(measurement) = measurement else {
-                return Err(EINVAL);
-            };
-            settle()?;
-            let mut row = Row {
-                index: self.done,
-                measurement,
-                ..Row::default()
-            };
-            let outcome = {
-                let _policy = Policy::set(measurement.context)?;
-                take_samples(&mut row)
-            };
-            self.row(&row);
-            outcome?;
+            let measurement = measurement.map_err(|_| EINVAL)?;
+            match measurement.cpu {
+                Cpu::All => {
+                    for cpu in (0..sys::nr_cpu_ids()).filter(|&cpu| sys::cpu_online(cpu)) {
+                        let one = Measurement {
+                            cpu: Cpu::One(cpu as u16),
+                            ..measurement
+                        };
+                        self.measure_row(one, cells)?;
+                    }
+                }
+                Cpu::Any | Cpu::One(_) => self.measure_row(measurement, cells)?,
+            }
         }
         Ok(())
     }
 
-    fn row(&mut self, row: &Row) {
+    fn measure_row(&mut self, measurement: Measurement, cells: &mut [u32]) -> Result {
+        settle()?;
+        let mut samples = Samples {
+            row: Row {
+                index: self.done,
+                measurement,
+                ..Row::default()
+            },
+            histogram: Histogram::new(cells).ok_or(ENOMEM)?,
+            outliers: Outliers::default(),
+        };
+        let outcome = {
+            let _pinned = match measurement.cpu {
+                Cpu::One(cpu) => Some(Pinned::to(cpu)?),
+                Cpu::Any | Cpu::All => None,
+            };
+            let _policy = Policy::set(measurement.context)?;
+            delays::with(&measurement, &mut samples)
+        };
+        self.row(&samples);
+        outcome?
+    }
+
+    fn row(&mut self, samples: &Samples<'_>) {
+        let Samples {
+            row,
+            histogram,
+            outliers,
+        } = samples;
         self.line.clear();
         let _ = write!(
             self.line,
-            "{}",
+            "{}{}",
             People {
                 row,
                 rows: self.rows,
-            }
+            },
+            fault::NAME_AND_MARK.1
         );
         sys::log(Level::Info, self.line.as_str());
         self.record(*row);
+        for early in [true, false] {
+            self.histogram(row.index, early, histogram);
+        }
+        let mut list = Piece::default();
+        for outlier in outliers.iter() {
+            list.append(format_args!(
+                "{}{}:{}:{}",
+                if list.as_str().is_empty() { "" } else { "," },
+                outlier.sample,
+                Dec(outlier.at),
+                SignedDec(outlier.error)
+            ));
+        }
+        self.record(Worst {
+            index: row.index,
+            samples: list.as_str(),
+        });
         self.done = self.done.wrapping_add(1);
+    }
+
+    /// Reports one side of a histogram in as many records as it takes.
+    fn histogram(&mut self, index: u32, early: bool, histogram: &Histogram<'_>) {
+        let side = if early { "early" } else { "late" };
+        let mut list = Piece::default();
+        for (bucket, count) in histogram.filled(early) {
+            let comma = if list.as_str().is_empty() { "" } else { "," };
+            if !list.append(format_args!("{comma}{bucket}:{count}")) {
+                self.record(HistogramRecord {
+                    index,
+                    side,
+                    buckets: list.as_str(),
+                });
+                list.clear();
+                list.append(format_args!("{bucket}:{count}"));
+            }
+        }
+        if !list.as_str().is_empty() {
+            self.record(HistogramRecord {
+                index,
+                side,
+                buckets: list.as_str(),
+            });
+        }
     }
 
     fn end(&mut self, status: &'static str) {
@@ -201,34 +301,29 @@ fn settle() -> Result {
 
 /// What a pair of time stamps costs, with interrupts off.
 fn measure_pair() -> Result<Pair> {
-    let mut row = Row {
-        measurement: Measurement {
-            context: Context::Irqoff,
-            iterations: plan::ITERATIONS_DEFAULT,
-            ..Row::default().measurement
-        },
-        ..Row::default()
+    let mut pair = Pair {
+        shortest: u64::MAX,
+        ..Pair::default()
     };
-    take_samples(&mut row)?;
-    Ok(Pair {
-        count: row.summary.count,
-        shortest: row.summary.shortest,
-        highest: row.summary.highest,
-        sum: row.summary.sum,
-    })
+    while pair.count < plan::ITERATIONS_DEFAULT {
+        let (_, elapsed) = sample::<_, IrqOff>(&delays::Nothing());
+        pair.count = pair.count.wrapping_add(1);
+        pair.shortest = pair.shortest.min(elapsed);
+        pair.highest = pair.highest.max(elapsed);
+        pair.sum = pair.sum.wrapping_add(elapsed);
+        between_samples(false)?;
+    }
+    Ok(pair)
 }
 
-/// Takes the samples of a row.
-fn take_samples(row: &mut Row) -> Result {
-    let measurement = row.measurement;
-    delays::with(&measurement, Samples { row }).unwrap_or(Err(EOPNOTSUPP))
-}
-
+/// What a row has come to so far.
 struct Samples<'a> {
-    row: &'a mut Row,
+    row: Row,
+    histogram: Histogram<'a>,
+    outliers: Outliers,
 }
 
-impl delays::Use for Samples<'_> {
+impl delays::Use for &mut Samples<'_> {
     type Output = Result;
 
     fn with<D: Delay>(self, delay: D) -> Result {
@@ -241,55 +336,72 @@ impl delays::Use for Samples<'_> {
 }
 
 impl Samples<'_> {
-    fn take<D: Delay, S: Section>(self, delay: &D) -> Result {
-        let Row {
-            measurement,
-            summary,
-            cpu_changes,
-            involuntary_switches,
-            ..
-        } = self.row;
-        let floor = summary::floor(measurement);
+    /// Takes all samples of the row.
+    ///
+    /// # Errors
+    ///
+    /// `EINTR` when a fatal signal came; the sample that it cut is not counted.
+    fn take<D: Delay, S: Section>(&mut self, delay: &D) -> Result {
+        let measurement = self.row.measurement;
+        let floor = summary::floor(&measurement);
         let must_rest = matches!(measurement.context, Context::Fifo(_))
             && matches!(measurement.function.spec().kind, Kind::Busy);
         let switches_before = sys::involuntary_switches();
         let mut cpu = sys::processor_id();
-        let mut worked = 0_u64;
-        let mut left = measurement.iterations;
+        let mut busy = 0_u64;
 
-        while left > 0 {
-            let elapsed = sample::<D, S>(delay);
+        while self.row.summary.count < measurement.iterations {
+            let (at, elapsed) = sample::<D, S>(delay);
             if sys::fatal_signal_pending() {
                 return Err(EINTR);
             }
-            summary.record(elapsed, floor, summary::error(measurement, elapsed));
+            let error = summary::error(&measurement, elapsed);
+            self.outliers.record(Outlier {
+                sample: self.row.summary.count,
+                at,
+                error,
+            });
+            self.histogram.record(error);
+            self.row.summary.record(elapsed, floor, error);
             let now_on = sys::processor_id();
             if now_on != cpu {
                 cpu = now_on;
-                *cpu_changes = cpu_changes.wrapping_add(1);
+                self.row.cpu_changes = self.row.cpu_changes.wrapping_add(1);
             }
-            *involuntary_switches =
+            self.row.involuntary_switches =
                 sys::involuntary_switches().wrapping_sub(switches_before) as u32;
-            left = left.wrapping_sub(1);
 
-            worked = worked.wrapping_add(elapsed);
-            if must_rest && worked >= FIFO_BUSY_MAX {
-                worked = 0;
-                sys::msleep(1);
-            } else {
-                sys::cond_resched();
+            busy = busy.wrapping_add(elapsed);
+            let rest = must_rest && busy >= FIFO_BUSY_MAX;
+            if rest {
+                busy = 0;
             }
+            between_samples(rest)?;
         }
         Ok(())
     }
 }
 
-/// One sample: nothing stands between the two stamps but the call.
+/// Lets others have the CPU: for a tick at least, or only if they are due.
 #[inline(always)]
-fn sample<D: Delay, S: Section>(delay: &D) -> u64 {
+fn between_samples(rest: bool) -> Result {
+    if rest {
+        sys::msleep(1);
+    } else {
+        sys::cond_resched();
+    }
+    if sys::fatal_signal_pending() {
+        return Err(EINTR);
+    }
+    Ok(())
+}
+
+/// One sample: when it started and what it took. Nothing stands between the two stamps but the call.
+#[inline(always)]
+fn sample<D: Delay, S: Section>(delay: &D) -> (u64, u64) {
     let _section = S::enter();
     let before = clock::now();
     delay.wait();
-    let after = clock::now();
-    after.wrapping_sub(before)
+    let after = delay.end();
+    (before, after.wrapping_sub(before))
 }

@@ -48,6 +48,169 @@ pub(crate) fn msleep(msecs: u32) {
     unsafe { bindings::msleep(msecs) }
 }
 
+/// `ndelay()`.
+#[inline(always)]
+pub(crate) fn ndelay(nsecs: CULong) {
+    // SAFETY: As for `udelay()`.
+    unsafe { helpers::messung_ndelay(nsecs) }
+}
+
+/// `mdelay()`.
+#[inline(always)]
+pub(crate) fn mdelay(msecs: CULong) {
+    // SAFETY: As for `udelay()`.
+    unsafe { helpers::messung_mdelay(msecs) }
+}
+
+/// Makes a function that calls C's delay with a constant: the request is chosen when the function is compiled.
+macro_rules! constant_delay {
+    ($(#[$doc:meta])* $name:ident: $($request:literal => $helper:ident),+) => {
+        $(#[$doc])*
+        #[inline(always)]
+        pub(crate) fn $name<const REQUEST: u32>() {
+            // SAFETY: As for `udelay()`.
+            unsafe {
+                match REQUEST {
+                    $($request => helpers::$helper(),)+
+                    // `delays` names listed requests only.
+                    _ => {}
+                }
+            }
+        }
+    };
+}
+
+constant_delay! {
+    /// `udelay()` of a constant number of microseconds.
+    udelay_const:
+    1 => messung_udelay_const_1, 2 => messung_udelay_const_2, 5 => messung_udelay_const_5,
+    10 => messung_udelay_const_10, 15 => messung_udelay_const_15, 20 => messung_udelay_const_20,
+    50 => messung_udelay_const_50, 100 => messung_udelay_const_100,
+    500 => messung_udelay_const_500, 1000 => messung_udelay_const_1000
+}
+
+constant_delay! {
+    /// `ndelay()` of a constant number of nanoseconds.
+    ndelay_const:
+    100 => messung_ndelay_const_100, 200 => messung_ndelay_const_200,
+    500 => messung_ndelay_const_500, 1000 => messung_ndelay_const_1000,
+    2000 => messung_ndelay_const_2000, 5000 => messung_ndelay_const_5000,
+    10000 => messung_ndelay_const_10000
+}
+
+/// `msleep_interruptible()`.
+#[inline(always)]
+pub(crate) fn msleep_interruptible(msecs: u32) {
+    // SAFETY: As for `usleep_range()`.
+    unsafe { bindings::msleep_interruptible(msecs) };
+}
+
+/// `fsleep()`.
+#[inline(always)]
+pub(crate) fn fsleep(usecs: CULong) {
+    // SAFETY: As for `usleep_range()`.
+    unsafe { helpers::messung_fsleep(usecs) }
+}
+
+/// C's signed long, which counts ticks.
+pub(crate) type CLong = ffi::c_long;
+
+/// `schedule_timeout_uninterruptible()`.
+#[inline(always)]
+pub(crate) fn schedule_timeout(ticks: CLong) {
+    // SAFETY: As for `usleep_range()`.
+    unsafe { bindings::schedule_timeout_uninterruptible(ticks) };
+}
+
+/// `schedule_hrtimeout()`, uninterruptible and relative.
+#[inline(always)]
+pub(crate) fn schedule_hrtimeout(nsecs: i64) {
+    // SAFETY: As for `usleep_range()`.
+    unsafe { helpers::messung_schedule_hrtimeout(nsecs) };
+}
+
+/// A timer whose callback, in hard interrupt context, notes when it runs.
+pub(crate) struct OneShot(KBox<OneShotState>);
+
+#[repr(C)]
+struct OneShotState {
+    // First, so that the callback's timer is the state.
+    timer: bindings::hrtimer,
+    done: bindings::completion,
+    fired: u64,
+}
+
+impl OneShot {
+    /// A timer that was not started yet.
+    pub(crate) fn new() -> Result<Self> {
+        let mut state = KBox::<OneShotState>::new_uninit(GFP_KERNEL)?;
+        let place = state.as_mut_ptr();
+        // SAFETY: All three fields are set up here, by the kernel's own functions where they have some; the box never
+        // moves its content, and `wait()` does not return while the timer is queued.
+        let state = unsafe {
+            bindings::hrtimer_setup(
+                &raw mut (*place).timer,
+                Some(Self::expired),
+                bindings::CLOCK_MONOTONIC as bindings::clockid_t,
+                bindings::hrtimer_mode_HRTIMER_MODE_REL_HARD,
+            );
+            helpers::messung_init_completion((&raw mut (*place).done).cast());
+            (*place).fired = 0;
+            state.assume_init()
+        };
+        Ok(Self(state))
+    }
+
+    /// Starts the timer and sleeps until its callback ran.
+    #[inline(always)]
+    pub(crate) fn wait(&self, nsecs: i64) {
+        let state: *const OneShotState = &*self.0;
+        let state = state.cast_mut();
+        // SAFETY: The timer is idle: it was never started, or this function waited for it. Nobody else has a
+        // reference, since the module's init is single-threaded. It may sleep, as `usleep_range()`.
+        unsafe {
+            helpers::messung_reinit_completion((&raw mut (*state).done).cast());
+            bindings::hrtimer_start_range_ns(
+                &raw mut (*state).timer,
+                nsecs,
+                0,
+                bindings::hrtimer_mode_HRTIMER_MODE_REL_HARD,
+            );
+            bindings::wait_for_completion(&raw mut (*state).done);
+        }
+    }
+
+    /// CLOCK_MONOTONIC at the start of the last callback, in nanoseconds.
+    #[inline(always)]
+    pub(crate) fn fired(&self) -> u64 {
+        // SAFETY: The callback wrote it before it completed what `wait()` waits for; volatile, since the compiler does
+        // not see that write.
+        unsafe { (&raw const self.0.fired).read_volatile() }
+    }
+
+    /// # Safety
+    ///
+    /// `timer` must be the one inside a live [`OneShotState`].
+    unsafe extern "C" fn expired(timer: *mut bindings::hrtimer) -> bindings::hrtimer_restart {
+        let now = ktime_get_ns();
+        let state = timer.cast::<OneShotState>();
+        // SAFETY: The timer is the state's first field, and the state lives until `wait()` has seen the completion,
+        // which is the last thing done with it. Zero is HRTIMER_NORESTART, however a release spells the type.
+        unsafe {
+            (*state).fired = now;
+            bindings::complete(&raw mut (*state).done);
+            core::mem::zeroed()
+        }
+    }
+}
+
+impl Drop for OneShot {
+    fn drop(&mut self) {
+        // SAFETY: The timer was set up. This waits for a callback that has completed `done` but not returned yet.
+        unsafe { bindings::hrtimer_cancel(&raw mut self.0.timer) };
+    }
+}
+
 /// CLOCK_MONOTONIC in nanoseconds.
 #[inline(always)]
 pub(crate) fn ktime_get_ns() -> u64 {
@@ -102,6 +265,46 @@ pub(crate) fn num_online_cpus() -> u32 {
 pub(crate) fn processor_id() -> u32 {
     // SAFETY: The raw variant may be called anywhere; its result is a hint.
     unsafe { helpers::messung_raw_smp_processor_id() }
+}
+
+/// One more than the highest number a CPU may have.
+pub(crate) fn nr_cpu_ids() -> u32 {
+    // SAFETY: Reads an integer.
+    unsafe { helpers::messung_nr_cpu_ids() }
+}
+
+/// Whether a CPU is there and online. It may go offline right after.
+pub(crate) fn cpu_online(cpu: u32) -> bool {
+    // SAFETY: The helper refuses numbers that the mask does not have.
+    unsafe { helpers::messung_cpu_online(cpu) != 0 }
+}
+
+/// The CPUs that a task may run on.
+pub(crate) struct Affinity(KBox<bindings::cpumask_t>);
+
+impl Affinity {
+    /// What the calling task has now.
+    pub(crate) fn of_current() -> Result<Self> {
+        // SAFETY: The current task exists while it runs. Its mask may be changed from outside at the same time, which
+        // gives the one or the other.
+        let mask = unsafe { (*Task::current_raw()).cpus_mask };
+        Ok(Self(KBox::new(mask, GFP_KERNEL)?))
+    }
+
+    /// Gives it to the calling task.
+    pub(crate) fn apply(&self) -> Result {
+        // SAFETY: Acts on the current task, in process context with nothing held; the mask outlives the call.
+        to_result(unsafe { bindings::set_cpus_allowed_ptr(Task::current_raw(), &*self.0) })
+    }
+}
+
+/// Pins the calling task to a CPU that is online.
+pub(crate) fn pin_to(cpu: u32) -> Result {
+    if !cpu_online(cpu) {
+        return Err(EINVAL);
+    }
+    // SAFETY: The CPU exists. Acts on the current task, in process context with nothing held.
+    to_result(unsafe { helpers::messung_set_cpu(cpu) })
 }
 
 /// The kernel's release, as `uname -r` says it.
@@ -293,3 +496,79 @@ pub(crate) fn log(level: Level, line: &str) {
         )
     };
 }
+
+/// The value of a parameter of `module!`: Linux 7.2 gives a reference to it, and 7.3 itself.
+pub(crate) fn parameter<T: Copy>(value: impl core::borrow::Borrow<T>) -> T {
+    *value.borrow()
+}
+
+/// The `plan=` parameter. `module!` knows no strings, and the kernel's own string parameter refuses more than 1024
+/// characters.
+mod plan_parameter {
+    use super::*;
+    use core::cell::UnsafeCell;
+    use kernel::module_param::KernelParam;
+
+    struct Value(UnsafeCell<*const ffi::c_char>);
+
+    // SAFETY: Written while the kernel parses the parameters, read in init, which comes after that on the same thread.
+    unsafe impl Sync for Value {}
+
+    static VALUE: Value = Value(UnsafeCell::new(core::ptr::null()));
+
+    static OPS: bindings::kernel_param_ops = bindings::kernel_param_ops {
+        flags: 0,
+        set: Some(set),
+        get: None,
+        free: None,
+    };
+
+    #[link_section = "__param"]
+    #[used]
+    static PARAMETER: KernelParam = KernelParam::new(bindings::kernel_param {
+        name: kernel::str::as_char_ptr_in_const_context(c"plan"),
+        // Only a parameter in sysfs would need its module.
+        mod_: core::ptr::null_mut(),
+        ops: &OPS,
+        perm: 0,
+        level: -1,
+        flags: 0,
+        __bindgen_anon_1: bindings::kernel_param__bindgen_ty_1 {
+            arg: core::ptr::null_mut(),
+        },
+    });
+
+    #[link_section = ".modinfo"]
+    #[used]
+    static TYPE: [u8; 20] = *b"parmtype=plan:charp\0";
+    #[link_section = ".modinfo"]
+    #[used]
+    static DESCRIPTION: [u8; 63] =
+        *b"parm=plan:What to measure: function:duration/context*n, or set\0";
+
+    /// # Safety
+    ///
+    /// `value` must be NUL-terminated and live until init has returned, as the arguments of a module do.
+    unsafe extern "C" fn set(
+        value: *const ffi::c_char,
+        _parameter: *const bindings::kernel_param,
+    ) -> ffi::c_int {
+        // SAFETY: See `Value`.
+        unsafe { *VALUE.0.get() = value };
+        0
+    }
+
+    /// The parameter's value; `None` where it was not given or is no UTF-8.
+    pub(crate) fn get() -> Option<Option<&'static str>> {
+        // SAFETY: See `Value`.
+        let value = unsafe { *VALUE.0.get() };
+        if value.is_null() {
+            return None;
+        }
+        // SAFETY: The kernel keeps a module's arguments until the module is gone, and nobody writes to them after they
+        // were parsed; `'static` is for the module's own life.
+        Some(unsafe { CStr::from_char_ptr(value) }.to_str().ok())
+    }
+}
+
+pub(crate) use plan_parameter::get as plan_parameter;

@@ -201,7 +201,7 @@ pub static FUNCTIONS: [Spec; 13] = [
 ];
 
 /// The requests that `ndelay_const` knows: each is a call of its own in the module.
-pub static NDELAY_CONST: [u64; 8] = [100, 200, 500, 1000, 2000, 5000, 10_000, 20_000];
+pub static NDELAY_CONST: [u64; 7] = [100, 200, 500, 1000, 2000, 5000, 10_000];
 
 /// The requests that `udelay_const` knows, in nanoseconds.
 pub static UDELAY_CONST: [u64; 10] = [
@@ -386,6 +386,9 @@ msleep:10ms,msleep:15ms,msleep:18ms,msleep:24ms,msleep:50ms,msleep:100ms,msleep:
 /// One row a kind of function, in under 2 seconds of waiting.
 pub const QUICK: &str = "none/irqoff*100,udelay:15us/irqoff*100,udelay:100us*100,\
 usleep_range:100us*100,usleep_range:10ms*10,msleep:1ms*10,msleep:24ms*10,fsleep:50us*100";
+
+/// The plan that is carried out when none is named.
+pub const DEFAULT: &str = "article";
 
 /// A named plan and its text.
 pub static SETS: [(&str, &str); 2] = [("article", ARTICLE), ("quick", QUICK)];

@@ -154,6 +154,88 @@ pub const fn bucket_end(bucket: usize) -> u64 {
     }
 }
 
+/// Counts of the error of every sample: early on one side, late on the other. The memory is the caller's.
+#[derive(Debug)]
+pub struct Histogram<'a> {
+    early: &'a mut [u32],
+    late: &'a mut [u32],
+}
+
+impl<'a> Histogram<'a> {
+    /// Cells that a histogram takes.
+    pub const CELLS: usize = 2 * BUCKETS;
+
+    /// An empty histogram in `cells`, of which there must be [`Self::CELLS`].
+    pub fn new(cells: &'a mut [u32]) -> Option<Self> {
+        cells.fill(0);
+        let (early, late) = cells.split_at_mut_checked(BUCKETS)?;
+        (late.len() == BUCKETS).then_some(Self { early, late })
+    }
+
+    /// Counts a sample's error. An error of 0 is late by 0.
+    pub fn record(&mut self, error: i64) {
+        let side = if error < 0 {
+            &mut *self.early
+        } else {
+            &mut *self.late
+        };
+        if let Some(count) = side.get_mut(bucket(error.unsigned_abs())) {
+            *count = count.wrapping_add(1);
+        }
+    }
+
+    /// The buckets of one side that hold samples, with their counts, in ascending order of magnitude.
+    pub fn filled(&self, early: bool) -> impl Iterator<Item = (u32, u32)> + '_ {
+        let side: &[u32] = if early { self.early } else { self.late };
+        (0_u32..)
+            .zip(side)
+            .filter(|(_, count)| **count != 0)
+            .map(|(bucket, count)| (bucket, *count))
+    }
+}
+
+/// A sample that stands out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Outlier {
+    /// Number of the sample in its row, from 0.
+    pub sample: u32,
+    /// CLOCK_MONOTONIC at its start, in nanoseconds.
+    pub at: u64,
+    /// Its error in nanoseconds.
+    pub error: i64,
+}
+
+/// The samples with the largest errors, early or late; the largest first, of equal ones the earlier.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Outliers {
+    list: [Outlier; 5],
+    length: usize,
+}
+
+impl Outliers {
+    /// Takes a sample into account.
+    pub fn record(&mut self, new: Outlier) {
+        let mut carried = new;
+        let mut inserted = false;
+        for kept in self.list.iter_mut().take(self.length) {
+            // Once the new one has its place, all behind it move on by one.
+            inserted = inserted || carried.error.unsigned_abs() > kept.error.unsigned_abs();
+            if inserted {
+                core::mem::swap(&mut carried, kept);
+            }
+        }
+        if let Some(free) = self.list.get_mut(self.length) {
+            *free = carried;
+            self.length = self.length.wrapping_add(1);
+        }
+    }
+
+    /// The samples.
+    pub fn iter(&self) -> impl Iterator<Item = &Outlier> {
+        self.list.iter().take(self.length)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::plan;
@@ -197,6 +279,38 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn histogram_drops_nothing(errors in proptest::collection::vec(any::<i64>(), 0..50)) {
+            let mut cells = vec![7; Histogram::CELLS];
+            let mut histogram = Histogram::new(&mut cells).unwrap();
+            for &error in &errors {
+                histogram.record(error);
+            }
+            let side = |early: bool| {
+                let mut counts = std::collections::BTreeMap::<u32, u32>::new();
+                for error in errors.iter().filter(|&&error| (error < 0) == early) {
+                    *counts.entry(bucket(error.unsigned_abs()) as u32).or_default() += 1;
+                }
+                counts.into_iter().collect::<Vec<_>>()
+            };
+            prop_assert_eq!(histogram.filled(true).collect::<Vec<_>>(), side(true));
+            prop_assert_eq!(histogram.filled(false).collect::<Vec<_>>(), side(false));
+        }
+
+        #[test]
+        fn outliers_are_the_largest(errors in proptest::collection::vec(-20_i64..20, 0..30)) {
+            let mut outliers = Outliers::default();
+            let mut all = Vec::new();
+            for (sample, &error) in (0..).zip(&errors) {
+                let outlier = Outlier { sample, at: 0, error };
+                outliers.record(outlier);
+                all.push(outlier);
+            }
+            all.sort_by_key(|outlier| std::cmp::Reverse(outlier.error.unsigned_abs()));
+            all.truncate(5);
+            prop_assert_eq!(outliers.iter().copied().collect::<Vec<_>>(), all);
+        }
+
         #[test]
         fn agrees_with_the_samples(elapsed in proptest::collection::vec(0_u64..1 << 40, 1..50), at in 0_usize..50) {
             let row = row("msleep:24ms");
