@@ -387,11 +387,40 @@ msleep:10ms,msleep:15ms,msleep:18ms,msleep:24ms,msleep:50ms,msleep:100ms,msleep:
 pub const QUICK: &str = "none/irqoff*100,udelay:15us/irqoff*100,udelay:100us*100,\
 usleep_range:100us*100,usleep_range:10ms*10,msleep:1ms*10,msleep:24ms*10,fsleep:50us*100";
 
+/// Each function over its range: one, two, five and ten of each unit, where it changes its ways (10 and 11 us, four ticks
+/// of `fsleep()`), and around ticks at the usual HZ of 100, 250 and 1000. Within 60 seconds.
+pub const SWEEP: &str =
+    "none*200,none/irqoff*200,ndelay:10ns*100,ndelay:100ns*100,ndelay:500ns*100,ndelay:1us*100,\
+ndelay:5us*100,ndelay:20us*100,ndelay_const:100ns*100,ndelay_const:1us*100,\
+ndelay_const:10us*100,udelay:1us*100,udelay:2us*100,udelay:5us*100,udelay:10us*100,\
+udelay:11us*100,udelay:20us*100,udelay:50us*100,udelay:100us*100,udelay:200us*100,\
+udelay:500us*100,udelay:1ms*100,udelay:1us/irqoff*100,udelay:10us/irqoff*100,\
+udelay:100us/irqoff*100,udelay:1ms/irqoff*100,udelay:2ms*50,udelay_const:1us*100,\
+udelay_const:10us*100,udelay_const:100us*100,udelay_const:1ms*100,mdelay:1ms*10,mdelay:2ms*10,\
+mdelay:5ms*10,mdelay:10ms*10,mdelay:100ms*2,usleep_range:1us*20,usleep_range:10us*20,\
+usleep_range:11us*20,usleep_range:50us*20,usleep_range:100us*20,usleep_range:500us*20,\
+usleep_range:1ms*20,usleep_range:3999us*20,usleep_range:4ms*20,usleep_range:4001us*20,\
+usleep_range:9999us*20,usleep_range:10ms*20,usleep_range:10001us*20,usleep_range:20ms*20,\
+usleep_range:100ms*5,usleep_range:10us/fifo*50,usleep_range:100us/fifo*50,\
+usleep_range:1ms/fifo*50,msleep:1ms*10,msleep:2ms*10,msleep:3ms*10,msleep:4ms*10,msleep:5ms*10,\
+msleep:7ms*10,msleep:8ms*10,msleep:9ms*10,msleep:10ms*10,msleep:11ms*10,msleep:19ms*10,\
+msleep:20ms*10,msleep:21ms*10,msleep:50ms*5,msleep:100ms*5,msleep:1s*2,\
+msleep_interruptible:1ms*10,msleep_interruptible:4ms*10,msleep_interruptible:10ms*10,\
+msleep_interruptible:20ms*10,fsleep:1us*10,fsleep:10us*10,fsleep:11us*10,fsleep:100us*10,\
+fsleep:1ms*10,fsleep:3999us*10,fsleep:4ms*10,fsleep:4001us*10,fsleep:15999us*10,fsleep:16ms*10,\
+fsleep:16001us*10,fsleep:39999us*10,fsleep:40ms*10,fsleep:40001us*10,schedule_timeout:1us*10,\
+schedule_timeout:1ms*10,schedule_timeout:3999us*10,schedule_timeout:4ms*10,\
+schedule_timeout:4001us*10,schedule_timeout:9999us*10,schedule_timeout:10ms*10,\
+schedule_timeout:10001us*10,schedule_timeout:40ms*10,schedule_hrtimeout:1us*20,\
+schedule_hrtimeout:10us*20,schedule_hrtimeout:100us*20,schedule_hrtimeout:1ms*20,\
+schedule_hrtimeout:10ms*20,hrtimer:1us*20,hrtimer:10us*20,hrtimer:100us*20,hrtimer:1ms*20,\
+hrtimer:10ms*20";
+
 /// The plan that is carried out when none is named.
 pub const DEFAULT: &str = "article";
 
 /// A named plan and its text.
-pub static SETS: [(&str, &str); 2] = [("article", ARTICLE), ("quick", QUICK)];
+pub static SETS: [(&str, &str); 3] = [("article", ARTICLE), ("quick", QUICK), ("sweep", SWEEP)];
 
 /// The items that a plan's text stands for: those of the set it names, or the text itself.
 pub fn expand(text: &str) -> &str {

@@ -56,17 +56,9 @@ pub fn floor(measurement: &Measurement) -> u64 {
     }
 }
 
-/// Measured minus requested. For usleep_range the request is the nearer end of its range, 0 within it.
+/// Measured minus requested, which for usleep_range is its minimum. Times are below 2^63 ns, which is 292 years.
 pub fn error(measurement: &Measurement, elapsed: u64) -> i64 {
-    let nearest = if elapsed > measurement.request_max {
-        measurement.request_max
-    } else if elapsed < measurement.request {
-        measurement.request
-    } else {
-        elapsed
-    };
-    // Times are below 2^63 ns, which is 292 years.
-    (elapsed as i64).wrapping_sub(nearest as i64)
+    (elapsed as i64).wrapping_sub(measurement.request as i64)
 }
 
 impl Summary {
@@ -259,8 +251,8 @@ mod tests {
     fn errors_are_signed() {
         let range = row("usleep_range:15us..20us");
         assert_eq!(error(&range, 14_000), -1000);
-        assert_eq!(error(&range, 17_000), 0);
-        assert_eq!(error(&range, 21_000), 1000);
+        assert_eq!(error(&range, 17_000), 2000);
+        assert_eq!(error(&range, 21_000), 6000);
         assert_eq!(error(&row("udelay:1us"), 995), -5);
     }
 
