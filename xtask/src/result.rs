@@ -4,6 +4,8 @@
 //!
 //! Nanoseconds are integers. What was not measured is absent, never 0. Unknown keys survive reading and writing.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -213,6 +215,15 @@ pub struct Measurement {
     /// Samples below the floor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub early: Option<Early>,
+    /// Percentiles of the elapsed time by name (`p50`, `p99.9`), those that the samples are enough for.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub percentiles_ns: BTreeMap<String, u64>,
+    /// Histogram of the error.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub histogram: Option<Histogram>,
+    /// The samples with the largest errors, the largest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub worst: Vec<Outlier>,
     /// How often the task was found on another CPU than before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_changes: Option<u32>,
@@ -235,6 +246,26 @@ pub struct Early {
     /// Error of the earliest one (negative), absent where there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worst_ns: Option<i64>,
+}
+
+/// Counts of samples by their error: its least and most magnitude in nanoseconds, and how many samples.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Histogram {
+    /// Negative errors.
+    pub early: Vec<(u64, u64, u32)>,
+    /// The others.
+    pub late: Vec<(u64, u64, u32)>,
+}
+
+/// A sample that stands out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Outlier {
+    /// Number of the sample in its row, from 0.
+    pub index: u32,
+    /// CLOCK_MONOTONIC at its start.
+    pub at_ns: u64,
+    /// Its error.
+    pub error_ns: i64,
 }
 
 impl Run {

@@ -77,7 +77,7 @@ fn a_complete_run_is_reported_and_saved() {
 #[test]
 fn the_standard_input_is_a_log_too() {
     let mut command = xtask(&["parse", "-"]);
-    command.stdin(fs::File::open(log("synthetic-crlf.log")).unwrap());
+    command.stdin(fs::File::open(log("serial.log")).unwrap());
     let parsed = outcome(command.output().unwrap());
     assert_eq!(parsed.status, Some(0));
     assert_eq!(rows(&parsed.stdout), 3);
@@ -124,7 +124,7 @@ fn several_runs_are_listed_and_one_can_be_chosen() {
 #[test]
 fn a_log_in_two_files_is_one_log() {
     let folder = tempfile::tempdir().unwrap();
-    let whole = fs::read(log("synthetic-two-runs.log")).unwrap();
+    let whole = fs::read(log("dmesg-two-runs.log")).unwrap();
     let middle = whole.len() / 4
         + whole[whole.len() / 4..]
             .iter()
@@ -149,10 +149,10 @@ fn a_log_in_two_files_is_one_log() {
 fn an_incomplete_run_shows_its_rows_and_fails() {
     for (name, count, part) in [
         ("synthetic-cut.log", 1, "the log ends before this run does"),
-        ("synthetic-dropped.log", 2, "the log lost records 2, 5"),
+        ("synthetic-dropped.log", 2, "the log lost records 2, 7"),
         ("synthetic-damaged.log", 2, "arrived damaged"),
-        ("synthetic-interrupted.log", 3, "interrupted"),
-        ("synthetic-people-only.log", 3, "lines for people only"),
+        ("dmesg-killed.log", 7, "interrupted"),
+        ("dmesg-level-info.log", 3, "lines for people only"),
     ] {
         let parsed = run(&["parse", &log(name)]);
         assert_eq!(parsed.status, Some(1), "{name}");
@@ -192,7 +192,7 @@ fn no_run_is_a_failure() {
 
 #[test]
 fn what_cannot_be_read_or_written_is_named() {
-    let complete = log("synthetic-crlf.log");
+    let complete = log("serial.log");
     for (arguments, status, part) in [
         (
             &["parse", "/nonexistent/kern.log"][..],
@@ -250,7 +250,7 @@ fn results_that_are_none_are_refused_by_name() {
 fn unknown_keys_of_a_result_survive() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.json").display().to_string();
-    run(&["parse", &log("synthetic-crlf.log"), "--json", &path]);
+    run(&["parse", &log("serial.log"), "--json", &path]);
     let text = fs::read_to_string(&path).unwrap();
     let with_more = text.replacen('{', "{\n  \"weather\": \"fine\",", 1);
     fs::write(&path, with_more).unwrap();
@@ -269,9 +269,7 @@ fn help_and_version_are_no_failures() {
 
 #[test]
 fn a_reader_that_goes_away_is_no_failure() {
-    let mut child = xtask(&["parse", &log("synthetic-crlf.log")])
-        .spawn()
-        .unwrap();
+    let mut child = xtask(&["parse", &log("serial.log")]).spawn().unwrap();
     drop(child.stdout.take());
     let finished = outcome(child.wait_with_output().unwrap());
     assert_eq!((finished.status, finished.stderr.as_str()), (Some(0), ""));

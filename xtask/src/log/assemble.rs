@@ -13,9 +13,11 @@ use abi::num::{self, Wide};
 use abi::record::{self, Begin, Clocks, Crc, End, Pair, Row};
 use abi::summary::Summary;
 
+use super::distribution::{self, Counts};
 use super::{people, prefix};
 use crate::result::{
-    Early, Environment, Identity, Instrument, Measurement, Run, SCHEMA, Spread, Tool, Unknown,
+    Early, Environment, Identity, Instrument, Measurement, Outlier, Run, SCHEMA, Spread, Tool,
+    Unknown,
 };
 
 /// What a log came to.
@@ -47,6 +49,8 @@ struct Parts {
     plan: BTreeMap<u32, String>,
     pair: Option<Pair>,
     rows: BTreeMap<u32, Row>,
+    counts: BTreeMap<u32, Counts>,
+    outliers: BTreeMap<u32, Vec<Outlier>>,
     finish: Option<Finish>,
 }
 
@@ -162,6 +166,8 @@ impl Parts {
             plan: BTreeMap::new(),
             pair: None,
             rows: BTreeMap::new(),
+            counts: BTreeMap::new(),
+            outliers: BTreeMap::new(),
             finish: None,
         }
     }
@@ -184,8 +190,13 @@ impl Parts {
             Record::Row(row) => {
                 self.rows.insert(row.index, *row);
             }
+            Record::Histogram(part) => self.counts.entry(part.index).or_default().add(part),
+            Record::Worst(worst) => {
+                self.outliers
+                    .insert(worst.index, distribution::outliers(worst));
+            }
             Record::End(end) => self.finish = Some(Finish::of(end)),
-            Record::Histogram(_) | Record::Worst(_) | Record::Unknown(_) => {}
+            Record::Unknown(_) => {}
         }
     }
 
@@ -204,10 +215,30 @@ impl Parts {
             environment: start.map_or_else(Environment::default, |start| start.environment.clone()),
             platform: None,
             instrument: self.instrument(),
-            measurements: self.rows.values().map(measurement).collect(),
+            measurements: self
+                .rows
+                .values()
+                .map(|row| self.measurement(row))
+                .collect(),
             disturbances: Vec::new(),
             warnings: problems,
             unknown: Unknown::new(),
+        }
+    }
+
+    /// A row with all that arrived about it. A histogram is there whole or not at all.
+    fn measurement(&self, row: &Row) -> Measurement {
+        let counts = self
+            .counts
+            .get(&row.index)
+            .filter(|counts| counts.is_whole(&row.summary));
+        Measurement {
+            percentiles_ns: counts
+                .map(|counts| counts.percentiles(&row.measurement, &row.summary))
+                .unwrap_or_default(),
+            histogram: counts.map(Counts::histogram),
+            worst: self.outliers.get(&row.index).cloned().unwrap_or_default(),
+            ..measurement(row)
         }
     }
 
@@ -317,7 +348,7 @@ impl Parts {
                 .map(|gap| u64::from(*gap.start()) + 1..=u64::from(*gap.end()) + 1)
                 .collect();
             if let Some(text) = list(&absent) {
-                problems.push(format!("of {rows} rows, {text} did not arrive"));
+                problems.push(format!("of {rows} rows, {text} are missing"));
             }
         }
         problems
@@ -413,6 +444,9 @@ fn asked(index: u32, asked: &abi::plan::Measurement, count: u32) -> Measurement 
         highest_ns: None,
         stddev_ns: None,
         early: None,
+        percentiles_ns: BTreeMap::new(),
+        histogram: None,
+        worst: Vec::new(),
         cpu_changes: None,
         involuntary_switches: None,
         flags: Vec::new(),
@@ -468,7 +502,7 @@ fn people_run(lines: &[people::Line]) -> Run {
             .map(|line| line.measurement.to_string())
             .collect::<Vec<_>>()
             .join(","),
-        fault: None,
+        fault: lines.iter().find_map(|line| line.fault.clone()),
         environment: Environment::default(),
         platform: None,
         instrument: None,

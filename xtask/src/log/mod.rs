@@ -4,6 +4,7 @@
 //! [`assemble`] makes runs of them.
 
 pub mod assemble;
+mod distribution;
 mod people;
 pub mod prefix;
 pub mod stream;

@@ -7,7 +7,7 @@ use abi::num;
 use abi::plan::{self, Measurement};
 
 /// What such a line carries.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
     /// Place in the plan, from 0.
     pub index: u32,
@@ -25,6 +25,8 @@ pub struct Line {
     pub samples: u32,
     /// Samples below the floor.
     pub early: u32,
+    /// Name of the fault that was planted in a test build.
+    pub fault: Option<String>,
 }
 
 /// Reads a message, `messung: ` taken off. Anything else than a whole line with samples is none.
@@ -36,7 +38,7 @@ pub fn read(message: &str) -> Option<Line> {
     let (mean, rest) = rest.split_once(" highest: ")?;
     let (highest, rest) = rest.split_once(" us (")?;
     let (samples, rest) = rest.split_once(" samples, ")?;
-    let early = rest.trim_end().strip_suffix(" early)")?;
+    let (early, mark) = rest.trim_end().split_once(" early)")?;
     let (index, rows, samples) = (number(index)?, number(rows)?, number(samples)?);
     if index == 0 || index > rows {
         return None;
@@ -50,6 +52,7 @@ pub fn read(message: &str) -> Option<Line> {
         highest: micros(highest)?,
         samples,
         early: number(early)?,
+        fault: fault(mark)?,
     })
 }
 
@@ -89,6 +92,15 @@ fn titled(title: &str, samples: u32) -> Option<Measurement> {
     let mut rows = plan::rows(&item, samples);
     let row = rows.next()?.ok()?;
     rows.next().is_none().then_some(row)
+}
+
+/// The fault in the mark that a test build leaves at the end of each line; none in an empty one.
+fn fault(mark: &str) -> Option<Option<String>> {
+    if mark.is_empty() {
+        return Some(None);
+    }
+    let name = mark.strip_prefix(" [planted fault: ")?.strip_suffix(']')?;
+    Some(Some(name.to_owned()))
 }
 
 /// Microseconds with three decimals, as nanoseconds.
@@ -160,10 +172,19 @@ mod tests {
                     highest: 2_216_120,
                     samples: row.measurement.iterations,
                     early: 3,
+                    fault: None,
                 },
                 "{item}"
             );
         }
+    }
+
+    #[test]
+    fn a_planted_fault_is_seen() {
+        let row = row("udelay:15us", 1);
+        let line = format!("{} [planted fault: long]", People { row: &row, rows: 2 });
+        assert_eq!(read(&line).unwrap().fault.as_deref(), Some("long"));
+        assert_eq!(read(&format!("{line} more")), None);
     }
 
     #[test]
@@ -200,6 +221,7 @@ mod tests {
             highest: 9,
             samples: 5,
             early: 0,
+            fault: None,
         };
         let mut runs = Vec::new();
         for line in [line(0, 2), line(0, 2), line(2, 3), line(1, 4), line(0, 5)] {

@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use abi::plan;
-use abi::record::{Begin, Clocks, Encoder, End, Line, Pair, People, PlanText, Row};
+use abi::record::{
+    Begin, Clocks, Encoder, End, Histogram, Line, Pair, People, PlanText, Row, Worst,
+};
 use abi::summary::{self, Summary};
 use proptest::prelude::*;
 
@@ -20,11 +22,16 @@ const STAMP: u64 = 1_796_076_001_123_456_789;
 /// Three rows are enough to lose one.
 const PLAN: &str = "udelay:15us/irqoff*5,usleep_range:100us..200us/fifo*5,msleep:24ms*5";
 
-/// The samples of a row, in some order.
+/// Elapsed times of a row.
+fn samples(index: u32, measurement: &plan::Measurement) -> impl Iterator<Item = u64> {
+    let first = measurement.request + 340 + 1000 * u64::from(index);
+    (0..u64::from(measurement.iterations)).map(move |sample| first + 7 * sample)
+}
+
+/// A row with [`samples`].
 fn row(index: u32, measurement: plan::Measurement) -> Row {
     let mut summary = Summary::default();
-    for sample in 0..u64::from(measurement.iterations) {
-        let elapsed = measurement.request + 340 + 7 * sample + 1000 * u64::from(index);
+    for elapsed in samples(index, &measurement) {
         summary.record(
             elapsed,
             summary::floor(&measurement),
@@ -45,6 +52,20 @@ fn rows(plan: &str) -> Vec<Row> {
         .zip(0..)
         .map(|(measurement, index)| row(index, measurement.unwrap()))
         .collect()
+}
+
+/// The samples of [`row`] in their buckets.
+fn buckets(row: &Row) -> String {
+    let mut cells = vec![0; summary::Histogram::CELLS];
+    let mut histogram = summary::Histogram::new(&mut cells).unwrap();
+    for elapsed in samples(row.index, &row.measurement) {
+        histogram.record(summary::error(&row.measurement, elapsed));
+    }
+    let groups: Vec<_> = histogram
+        .filled(false)
+        .map(|(bucket, count)| format!("{bucket}:{count}"))
+        .collect();
+    groups.join(",")
 }
 
 /// What the module prints for a run, as far as layout goes.
@@ -102,6 +123,19 @@ fn messages(id: u32, stamp: u64, plan: &str, status: &str) -> Vec<String> {
         keep(&people);
         encoder.encode(*row, &mut line);
         keep(&line);
+        let histogram = Histogram {
+            index: row.index,
+            side: "late",
+            buckets: &buckets(row),
+        };
+        encoder.encode(histogram, &mut line);
+        keep(&line);
+        let worst = Worst {
+            index: row.index,
+            samples: "4:5000:368",
+        };
+        encoder.encode(worst, &mut line);
+        keep(&line);
     }
     encoder.end(
         End {
@@ -158,7 +192,6 @@ fn synthetic() -> BTreeMap<&'static str, Vec<u8>> {
     let digit = text.find("early=").unwrap() + "early=".len();
     damaged[digit] ^= 1;
     BTreeMap::from([
-        ("two-runs", printk(&two.concat()).into_bytes()),
         (
             "two-runs-interleaved",
             printk(
@@ -171,12 +204,15 @@ fn synthetic() -> BTreeMap<&'static str, Vec<u8>> {
             .into_bytes(),
         ),
         ("one-run-twice", text.repeat(2).into_bytes()),
-        ("cut", text.as_bytes()[..text.len() * 3 / 5].to_vec()),
+        ("cut", {
+            let within = text.find(" row index=1 ").unwrap() + 30;
+            text.as_bytes()[..within].to_vec()
+        }),
         ("dropped", {
             let mut lines = one.clone();
             // The second piece of the plan, and the records of the second row.
             lines.retain(|line| {
-                ![" 2 plan ", " 5 row "]
+                ![" 2 plan ", " 7 row "]
                     .iter()
                     .any(|lost| line.contains(lost))
             });
@@ -185,10 +221,6 @@ fn synthetic() -> BTreeMap<&'static str, Vec<u8>> {
         ("first-record-lost", printk(&one[1..]).into_bytes()),
         ("damaged", damaged),
         (
-            "interrupted",
-            printk(&messages(7, STAMP, PLAN, "interrupted")).into_bytes(),
-        ),
-        (
             "foreign-lines",
             text.split_inclusive('\n')
                 .zip(FOREIGN.iter().cycle())
@@ -196,17 +228,6 @@ fn synthetic() -> BTreeMap<&'static str, Vec<u8>> {
                 .collect::<String>()
                 .into_bytes(),
         ),
-        (
-            "people-only",
-            printk(
-                &one.iter()
-                    .filter(|line| !line.contains('@'))
-                    .cloned()
-                    .collect::<Vec<_>>(),
-            )
-            .into_bytes(),
-        ),
-        ("crlf", text.replace('\n', "\r\n").into_bytes()),
         ("empty", Vec::new()),
         ("garbage", {
             // A generator of the simplest kind, so that the bytes are the same each time.
@@ -219,43 +240,8 @@ fn synthetic() -> BTreeMap<&'static str, Vec<u8>> {
             .collect()
         }),
         (
-            "rsyslog-old",
-            prefixed(&one, |number| {
-                format!(
-                    "Nov 30 22:00:{:02} host kernel: [   12.{number:06}] ",
-                    number + 1
-                )
-            })
-            .into_bytes(),
-        ),
-        (
-            "rsyslog-iso",
-            prefixed(&one, |number| {
-                format!("2026-11-30T22:00:01.{number:06}+00:00 host kernel: [   12.{number:06}] ")
-            })
-            .into_bytes(),
-        ),
-        (
             "printk-caller",
             prefixed(&one, |number| format!("[   12.{number:06}][  T123] ")).into_bytes(),
-        ),
-        (
-            "kmsg",
-            prefixed(&one, |number| {
-                format!("6,{},12{number:06},-;", 400 + number)
-            })
-            .into_bytes(),
-        ),
-        (
-            "journald-short",
-            prefixed(&one, |_| "Nov 30 22:00:01 host kernel: ".to_owned()).into_bytes(),
-        ),
-        (
-            "journald-short-iso",
-            prefixed(&one, |_| {
-                "2026-11-30T22:00:01+00:00 host kernel: ".to_owned()
-            })
-            .into_bytes(),
         ),
     ])
 }
@@ -275,11 +261,7 @@ type Expected = &'static [(u32, bool, &'static [u32], &'static [&'static str])];
 
 const COMPLETE: Expected = &[(7, true, &[1, 2, 3], &[])];
 
-const EXPECTED: [(&str, Expected); 19] = [
-    (
-        "two-runs",
-        &[(7, true, &[1, 2, 3], &[]), (8, true, &[1, 2, 3], &[])],
-    ),
+const SYNTHETIC: [(&str, Expected); 10] = [
     (
         "two-runs-interleaved",
         &[(7, true, &[1, 2, 3], &[]), (8, true, &[1, 2, 3], &[])],
@@ -293,7 +275,7 @@ const EXPECTED: [(&str, Expected); 19] = [
             &[1],
             &[
                 "the log ends before this run does",
-                "of 3 rows, 2 to 3 did not arrive",
+                "of 3 rows, 2 to 3 are missing",
             ],
         )],
     ),
@@ -304,8 +286,8 @@ const EXPECTED: [(&str, Expected); 19] = [
             false,
             &[1, 3],
             &[
-                "the log lost records 2, 5 of this run",
-                "of 3 rows, 2 did not arrive",
+                "the log lost records 2, 7 of this run",
+                "of 3 rows, 2 are missing",
             ],
         )],
     ),
@@ -327,25 +309,75 @@ const EXPECTED: [(&str, Expected); 19] = [
             &[
                 "lost records 4 of this run",
                 "1 of its records arrived damaged",
-                "of 3 rows, 1 did not arrive",
+                "of 3 rows, 1 are missing",
             ],
         )],
     ),
-    ("interrupted", &[(7, false, &[1, 2, 3], &["interrupted"])]),
     ("foreign-lines", COMPLETE),
-    (
-        "people-only",
-        &[(0, false, &[1, 2, 3], &["the lines for people only"])],
-    ),
-    ("crlf", COMPLETE),
     ("empty", &[]),
     ("garbage", &[]),
-    ("rsyslog-old", COMPLETE),
-    ("rsyslog-iso", COMPLETE),
     ("printk-caller", COMPLETE),
-    ("kmsg", COMPLETE),
+];
+
+const ARTICLE: &[u32] = &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14];
+
+/// The logs in tests/logs that were captured.
+const CAPTURED: [(&str, Expected); 29] = [
+    ("dmesg", COMPLETE),
+    ("dmesg-colour", COMPLETE),
+    ("dmesg-decode", COMPLETE),
+    ("dmesg-delta", COMPLETE),
+    ("dmesg-human", COMPLETE),
+    ("dmesg-iso", COMPLETE),
+    ("dmesg-notime", COMPLETE),
+    ("dmesg-raw", COMPLETE),
+    ("dmesg-reltime", COMPLETE),
+    ("journald-cat", COMPLETE),
+    ("journald-export", COMPLETE),
     ("journald-short", COMPLETE),
+    ("journald-short-delta", COMPLETE),
     ("journald-short-iso", COMPLETE),
+    ("journald-short-monotonic", COMPLETE),
+    ("journald-short-precise", COMPLETE),
+    ("journald-short-unix", COMPLETE),
+    ("journald-verbose", COMPLETE),
+    ("journald-with-unit", COMPLETE),
+    ("kmsg", COMPLETE),
+    ("rsyslog-5424", COMPLETE),
+    ("rsyslog-iso", COMPLETE),
+    ("rsyslog-old", COMPLETE),
+    ("dmesg-article", &[(9, true, ARTICLE, &[])]),
+    ("serial", &[(12, true, &[1, 2, 3], &[])]),
+    (
+        "dmesg-two-runs",
+        &[(7, true, &[1, 2, 3], &[]), (8, true, &[1, 2, 3], &[])],
+    ),
+    (
+        "dmesg-level-info",
+        &[(0, false, &[1, 2, 3], &["the lines for people only"])],
+    ),
+    (
+        "dmesg-killed",
+        &[(
+            10,
+            false,
+            &[1, 2, 3, 4, 5, 6, 7],
+            &["interrupted", "of 14 rows, 8 to 14 are missing"],
+        )],
+    ),
+    (
+        "dmesg-overrun",
+        &[(
+            11,
+            false,
+            &[13, 14],
+            &[
+                "first record is missing",
+                "lost records 0 to 38",
+                "of 14 rows, 1 to 12 are missing",
+            ],
+        )],
+    ),
 ];
 
 fn check(name: &str, log: &Log, expected: Expected) {
@@ -386,12 +418,57 @@ fn made_up_logs_are_those_that_are_saved() {
 #[test]
 fn each_made_up_log_gives_its_rows_or_a_named_problem() {
     let names: Vec<_> = synthetic().into_keys().collect();
-    let mut expected: Vec<_> = EXPECTED.iter().map(|(name, _)| *name).collect();
+    let mut expected: Vec<_> = SYNTHETIC.iter().map(|(name, _)| *name).collect();
     expected.sort_unstable();
     assert_eq!(names, expected);
-    for (name, expected) in EXPECTED {
+    for (name, expected) in SYNTHETIC {
         let name = format!("synthetic-{name}");
         check(&name, &read(&saved(&name)), expected);
+    }
+}
+
+#[test]
+fn each_captured_log_gives_its_rows_or_a_named_problem() {
+    for (name, expected) in CAPTURED {
+        check(name, &read(&saved(name)), expected);
+    }
+}
+
+#[test]
+fn every_captured_log_of_a_run_tells_the_same() {
+    let first = read(&saved("dmesg")).runs;
+    for (name, _) in CAPTURED
+        .iter()
+        .filter(|(_, expected)| std::ptr::eq(*expected, COMPLETE))
+    {
+        assert_eq!(read(&saved(name)).runs, first, "{name}");
+    }
+}
+
+#[test]
+fn every_saved_log_is_expected_and_described() {
+    let readme = std::fs::read_to_string(folder().join("README.md")).unwrap();
+    let synthetic = SYNTHETIC
+        .iter()
+        .map(|(name, _)| format!("synthetic-{name}"));
+    let captured = CAPTURED.iter().map(|(name, _)| (*name).to_owned());
+    let mut expected: Vec<_> = synthetic.chain(captured).collect();
+    expected.sort_unstable();
+    let mut saved: Vec<_> = folder()
+        .read_dir()
+        .unwrap()
+        .filter_map(|entry| {
+            let name = entry.unwrap().file_name().into_string().unwrap();
+            Some(name.strip_suffix(".log")?.to_owned())
+        })
+        .collect();
+    saved.sort_unstable();
+    assert_eq!(saved, expected);
+    for name in saved {
+        assert!(
+            readme.contains(&format!("`{name}.log`")),
+            "{name} is not in the README"
+        );
     }
 }
 
@@ -421,19 +498,31 @@ fn a_run_carries_what_its_records_tell() {
                 {
                     "index": 0, "function": "udelay", "requested_ns": 15_000, "context": "irqoff", "iterations": 5,
                     "count": 5, "shortest_ns": 15_340, "mean_ns": 15_354, "highest_ns": 15_368, "stddev_ns": 10,
-                    "early": {"count": 0}, "cpu_changes": 0, "involuntary_switches": 0, "flags": [],
+                    "early": {"count": 0}, "percentiles_ns": {"p50": 15_355},
+                    "histogram": {
+                        "early": [],
+                        "late": [[340, 343, 1], [344, 347, 1], [352, 355, 1], [360, 363, 1], [368, 371, 1]],
+                    },
+                    "worst": [{"index": 4, "at_ns": 5000, "error_ns": 368}],
+                    "cpu_changes": 0, "involuntary_switches": 0, "flags": [],
                 },
                 {
                     "index": 1, "function": "usleep_range", "requested_ns": 100_000, "requested_max_ns": 200_000,
                     "context": "fifo:99", "iterations": 5, "count": 5, "shortest_ns": 101_340, "mean_ns": 101_354,
-                    "highest_ns": 101_368, "early": {"count": 0}, "cpu_changes": 0, "involuntary_switches": 1,
+                    "highest_ns": 101_368, "early": {"count": 0},
+                    "histogram": {"early": [], "late": [[0, 0, 5]]},
+                    "worst": [{"index": 4, "at_ns": 5000, "error_ns": 368}],
+                    "cpu_changes": 0, "involuntary_switches": 1,
                     "flags": [],
                 },
                 {
                     "index": 2, "function": "msleep", "requested_ns": 24_000_000, "context": "normal",
                     "iterations": 5, "count": 5, "shortest_ns": 24_002_340, "mean_ns": 24_002_354,
-                    "highest_ns": 24_002_368, "stddev_ns": 10, "early": {"count": 0}, "cpu_changes": 0,
-                    "involuntary_switches": 2, "flags": [],
+                    "highest_ns": 24_002_368, "stddev_ns": 10, "early": {"count": 0},
+                    "percentiles_ns": {"p50": 24_002_367},
+                    "histogram": {"early": [], "late": [[2336, 2367, 4], [2368, 2399, 1]]},
+                    "worst": [{"index": 4, "at_ns": 5000, "error_ns": 368}],
+                    "cpu_changes": 0, "involuntary_switches": 2, "flags": [],
                 },
             ],
             "disturbances": [],
@@ -445,8 +534,8 @@ fn a_run_carries_what_its_records_tell() {
 
 #[test]
 fn lines_for_people_carry_the_same_numbers() {
-    let records = read(printk(&run(7)).as_bytes());
-    let people = read(&saved("synthetic-people-only"));
+    let records = read(&saved("dmesg"));
+    let people = read(&saved("dmesg-level-info"));
     for (record, line) in records.runs[0]
         .measurements
         .iter()
@@ -503,8 +592,11 @@ fn a_swapped_record_breaks_the_checksum_of_the_run() {
     // Right in itself, but it was another one that the module counted.
     let other = messages(7, STAMP + 7, &PLAN.replace("24ms", "25ms"), "done");
     let mut lines = run(7);
-    let last_row = lines.len() - 2;
-    lines[last_row] = other[last_row].clone();
+    let row = lines
+        .iter()
+        .position(|line| line.contains(" row index=2 "))
+        .unwrap();
+    lines[row] = other[row].clone();
     let log = read(printk(&lines).as_bytes());
     assert!(!log.runs[0].complete);
     assert!(log.runs[0].warnings[0].contains("checksum"), "{log:?}");
@@ -542,9 +634,17 @@ proptest! {
         log.splice(at..end, bytes);
         let log = read(&log);
         let whole = &read(printk(&run(7)).as_bytes()).runs[0];
-        // Whatever happened to the log, a row is right or absent.
+        // Whatever happened to the log, what is shown is right.
         for row in log.runs.iter().filter(|run| run.run == whole.run).flat_map(|run| &run.measurements) {
-            prop_assert!(whole.measurements.contains(row));
+            let mut right = whole.measurements[row.index as usize].clone();
+            if row.histogram.is_none() {
+                right.histogram = None;
+                right.percentiles_ns.clear();
+            }
+            if row.worst.is_empty() {
+                right.worst.clear();
+            }
+            prop_assert_eq!(row, &right);
         }
     }
 
@@ -559,7 +659,7 @@ proptest! {
     }
 
     #[test]
-    fn lost_lines_are_noticed(keep in proptest::collection::vec(any::<bool>(), 11)) {
+    fn lost_lines_are_noticed(keep in proptest::collection::vec(any::<bool>(), 14)) {
         let all: Vec<_> = run(7).into_iter().filter(|line| line.contains('@')).collect();
         let mut keep = keep.into_iter().chain(std::iter::repeat(true));
         let lines: Vec<_> = all.iter().filter(|_| keep.next() == Some(true)).cloned().collect();

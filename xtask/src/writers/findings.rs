@@ -78,21 +78,25 @@ fn interrupts_off(rows: &[Measurement]) -> Option<String> {
         )
     })?;
     let (with, without) = (on.highest_ns?, off.highest_ns?);
-    Some(if notably_more(with, without) {
-        format!(
+    if notably_more(with, without) {
+        return Some(format!(
             "{} takes {} at worst; with interrupts off it is {}.",
             called(on),
             spoken(with),
             spoken(without)
-        )
+        ));
+    }
+    let effect = if notably_more(without, with) {
+        "does not help"
     } else {
-        format!(
-            "Turning interrupts off does not help {} here: {} at worst, and {} with them on.",
-            called(on),
-            spoken(without),
-            spoken(with)
-        )
-    })
+        "makes no difference to"
+    };
+    Some(format!(
+        "Turning interrupts off {effect} {} here: {} at worst, against {} with them on.",
+        called(on),
+        spoken(without),
+        spoken(with)
+    ))
 }
 
 /// What sleeps cost, and which one to take.
@@ -329,7 +333,11 @@ mod tests {
             row(0, "udelay", 15_000, "normal", [15_000, 15_100, 15_400]),
             row(1, "udelay", 15_000, "irqoff", [15_000, 15_100, 15_300]),
         ];
-        assert!(interrupts_off(&rows).unwrap().contains("does not help"));
+        assert!(
+            interrupts_off(&rows)
+                .unwrap()
+                .contains("makes no difference")
+        );
     }
 
     #[test]

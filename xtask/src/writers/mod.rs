@@ -55,7 +55,7 @@ fn doubts(run: &Run) -> Vec<String> {
         ));
     }
     if !run.complete {
-        doubts.push("INCOMPLETE: not all of this run arrived".to_owned());
+        doubts.push("INCOMPLETE: this is not the whole run".to_owned());
     }
     doubts.extend(
         run.warnings

@@ -2,6 +2,8 @@
 
 //! A run with the article's rows, and what a person sees of it.
 
+use std::collections::BTreeMap;
+
 use super::*;
 use crate::result::{
     Early, Environment, Identity, Instrument, Measurement, Platform, PlatformKind, SCHEMA, Spread,
@@ -33,6 +35,9 @@ pub fn row(
             count: 0,
             worst_ns: None,
         }),
+        percentiles_ns: BTreeMap::new(),
+        histogram: None,
+        worst: Vec::new(),
         cpu_changes: None,
         involuntary_switches: None,
         flags: Vec::new(),
