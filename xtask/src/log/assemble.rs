@@ -455,9 +455,9 @@ fn asked(index: u32, asked: &abi::plan::Measurement, count: u32) -> Measurement 
 }
 
 /// The standard deviation of all samples, exactly and rounded, from the sum of the squared errors:
-/// n²σ² = nΣe² − (Σe)². Errors against a range do not yield it.
+/// n²σ² = nΣe² − (Σe)².
 fn standard_deviation(summary: &Summary, measurement: &abi::plan::Measurement) -> Option<u64> {
-    if summary.count == 0 || measurement.request != measurement.request_max {
+    if summary.count == 0 {
         return None;
     }
     let count = u128::from(summary.count);

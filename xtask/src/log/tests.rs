@@ -509,8 +509,9 @@ fn a_run_carries_what_its_records_tell() {
                 {
                     "index": 1, "function": "usleep_range", "requested_ns": 100_000, "requested_max_ns": 200_000,
                     "context": "fifo:99", "iterations": 5, "count": 5, "shortest_ns": 101_340, "mean_ns": 101_354,
-                    "highest_ns": 101_368, "early": {"count": 0},
-                    "histogram": {"early": [], "late": [[0, 0, 5]]},
+                    "highest_ns": 101_368, "stddev_ns": 10, "early": {"count": 0},
+                    "percentiles_ns": {"p50": 101_359},
+                    "histogram": {"early": [], "late": [[1328, 1343, 1], [1344, 1359, 2], [1360, 1375, 2]]},
                     "worst": [{"index": 4, "at_ns": 5000, "error_ns": 368}],
                     "cpu_changes": 0, "involuntary_switches": 1,
                     "flags": [],

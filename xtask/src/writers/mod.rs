@@ -30,12 +30,9 @@ pub fn report(run: &Run) -> String {
     text
 }
 
-/// Measured minus requested, of the mean; against a range, counted from its nearer end.
+/// Measured minus requested, of the mean.
 fn error_of_mean(row: &Measurement) -> Option<i128> {
-    let mean = row.mean_ns?;
-    let most = row.requested_max_ns.unwrap_or(0).max(row.requested_ns);
-    let nearest = mean.clamp(row.requested_ns, most);
-    Some(i128::from(mean) - i128::from(nearest))
+    Some(i128::from(row.mean_ns?) - i128::from(row.requested_ns))
 }
 
 /// A run in half a sentence: `run 7 (started 2026-11-30 22:00:01 UTC)`.

@@ -210,18 +210,6 @@ fn doubts_stand_above_the_table() {
 }
 
 #[test]
-fn the_error_of_a_range_counts_from_its_nearer_end() {
-    let within = |mean| {
-        let mut row = row(0, "usleep_range", 15_000, "normal", [mean, mean, mean]);
-        row.requested_max_ns = Some(20_000);
-        error_of_mean(&row)
-    };
-    assert_eq!(within(14_000), Some(-1000));
-    assert_eq!(within(17_000), Some(0));
-    assert_eq!(within(21_000), Some(1000));
-}
-
-#[test]
 fn emulation_in_real_time_is_no_measure_of_hardware() {
     let mut run = article();
     let label = "NO MEASURE OF HARDWARE";
