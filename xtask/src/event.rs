@@ -37,6 +37,8 @@ pub enum Unit {
     Seconds,
     /// Rows of a plan.
     Rows,
+    /// Packages of a distribution.
+    Packages,
 }
 
 /// Where events go. Shared by reference; implementations print or collect.

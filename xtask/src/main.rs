@@ -16,9 +16,13 @@
 #![cfg_attr(feature = "host", allow(dead_code))]
 
 #[cfg(feature = "host")]
+mod cache;
+#[cfg(feature = "host")]
 mod commands;
 mod event;
 mod failure;
+#[cfg(feature = "host")]
+mod kernel;
 mod log;
 mod process;
 mod result;

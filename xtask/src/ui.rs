@@ -164,6 +164,7 @@ mod bar {
             Unit::Lines => ("{human_pos}", "{human_len}", " lines"),
             Unit::Seconds => ("{human_pos}", "{human_len}", " s"),
             Unit::Rows => ("{human_pos}", "{human_len}", " rows"),
+            Unit::Packages => ("{human_pos}", "{human_len}", " packages"),
         };
         if total_known {
             format!("{{spinner}} {{elapsed}} [{{bar:30}}] {position} of {total}{unit}")
@@ -182,7 +183,13 @@ mod bar {
 
         #[test]
         fn every_template_is_one() {
-            for unit in [Unit::Bytes, Unit::Lines, Unit::Seconds, Unit::Rows] {
+            for unit in [
+                Unit::Bytes,
+                Unit::Lines,
+                Unit::Seconds,
+                Unit::Rows,
+                Unit::Packages,
+            ] {
                 for total_known in [false, true] {
                     let template = template(total_known, unit);
                     assert!(

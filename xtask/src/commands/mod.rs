@@ -2,6 +2,8 @@
 
 //! The command line: one file a subcommand, each with its `Options` and its `run`.
 
+mod build;
+mod clean;
 mod parse;
 mod report;
 
@@ -30,6 +32,10 @@ pub struct Arguments {
 /// The subcommands.
 #[derive(clap::Subcommand)]
 pub enum Command {
+    /// Build messung.ko for a stock kernel, and prove that it fits
+    Build(build::Options),
+    /// Remove everything that was downloaded and built
+    Clean(clean::Options),
     /// Read a kernel log that holds a run, and report as `vm` does
     Parse(parse::Options),
     /// Show results that were saved as JSON
@@ -40,6 +46,8 @@ impl Command {
     /// Carries the subcommand out.
     pub fn run(self, ui: &Ui) -> anyhow::Result<()> {
         match self {
+            Self::Build(options) => build::run(options, ui),
+            Self::Clean(options) => clean::run(options, ui),
             Self::Parse(options) => parse::run(options, ui),
             Self::Report(options) => report::run(options, ui),
         }

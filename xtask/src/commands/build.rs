@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `cargo xtask build`: makes a kernel ready and builds messung.ko for it.
+
+use std::path::PathBuf;
+
+use crate::{
+    kernel::{self, module, table},
+    process::{Env, Interrupt},
+    ui::Ui,
+};
+
+/// Which kernel, and how it is fetched. Shared with `vm`.
+#[derive(clap::Args)]
+pub struct KernelOptions {
+    /// The row of the table of kernels
+    #[arg(long, value_name = "ROW", default_value = "amd64")]
+    pub kernel: String,
+    /// Debian's archive, instead of the mirror that this machine uses
+    #[arg(long, value_name = "URL")]
+    pub mirror: Option<String>,
+    /// Refuse an index of the archive that is past its date
+    #[arg(long)]
+    pub strict_dates: bool,
+    /// Look for a newer release of the kernel
+    #[arg(long)]
+    pub refresh: bool,
+    /// Multiply all deadlines, for slow machines
+    #[arg(long, value_name = "FACTOR", default_value = "1", value_parser = factor)]
+    pub slow_factor: f64,
+}
+
+impl KernelOptions {
+    /// The row, and the options of [`kernel::prepare`].
+    ///
+    /// # Errors
+    ///
+    /// There is no such row.
+    pub fn resolve(self) -> anyhow::Result<(&'static table::Row, kernel::Options)> {
+        let Self {
+            kernel,
+            mirror,
+            strict_dates,
+            refresh,
+            slow_factor: _,
+        } = self;
+        let options = kernel::Options {
+            mirror,
+            strict_dates,
+            refresh,
+        };
+        Ok((table::find(&kernel)?, options))
+    }
+}
+
+/// A factor for deadlines.
+fn factor(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(factor) if (0.1..=1000.0).contains(&factor) => Ok(factor),
+        _ => Err("a number from 0.1 to 1000 is needed".to_owned()),
+    }
+}
+
+/// What `build` takes.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  cargo xtask build                       for Debian's newest supported kernel
+  cargo xtask build --kernel rt-amd64     for its real-time flavour
+  cargo xtask build --refresh             look for a newer release first
+  cargo xtask build --kdir ~/linux/out    for a kernel folder of your own, with your own tools
+
+The path of messung.ko is printed to standard output.")]
+pub struct Options {
+    #[command(flatten)]
+    kernel: KernelOptions,
+    /// A kernel folder of your own with Rust metadata; it is built for with the tools in PATH
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["kernel", "mirror", "strict_dates", "refresh"])]
+    kdir: Option<PathBuf>,
+}
+
+/// Builds, and prints where the module is.
+pub fn run(options: Options, ui: &Ui) -> anyhow::Result<()> {
+    let Options { kernel, kdir } = options;
+    let interrupt = Interrupt::install()?;
+    let env = Env {
+        sink: ui,
+        interrupt: &interrupt,
+        slow_factor: kernel.slow_factor,
+    };
+    let module = match kdir {
+        Some(kdir) => module::build_for_folder(&env, &kdir)?,
+        None => {
+            let (row, options) = kernel.resolve()?;
+            module::build(&env, &kernel::prepare(&env, row, &options)?)?
+        }
+    };
+    ui.print(&format!("{}\n", module.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::factor;
+
+    #[test]
+    fn factors_make_sense() {
+        assert_eq!(factor("2.5"), Ok(2.5));
+        for text in ["0", "-1", "NaN", "inf", "x"] {
+            assert!(factor(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,408 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What is built from this repository inside the build root: messung.ko for a kernel, and the static `xtask` for guests.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result, bail};
+use object::Object as _;
+use sha2::{Digest as _, Sha256};
+
+use crate::{
+    cache::{Cache, remove_all},
+    event::{Event, Unit},
+    kernel::{
+        Kernel,
+        build_root::{Bind, Tree, hex},
+        folder::{KDIR, MOUNTED, cpus},
+        proof,
+    },
+    process::{Env, Stream},
+};
+
+/// Where the repository is seen inside the build root.
+const REPOSITORY: &str = "/messung";
+
+/// Where outputs go there.
+const OUT: &str = "/out";
+
+/// Building the module.
+const MODULE_DEADLINE: Duration = Duration::from_secs(600);
+
+/// Building the guest's xtask.
+const GUEST_DEADLINE: Duration = Duration::from_secs(1200);
+
+/// What the module is made of.
+const MODULE_SOURCES: &[&str] = &["messung.rs", "messung", "abi/src", "Kbuild", "Makefile"];
+
+/// What the guest's xtask is made of.
+const GUEST_SOURCES: &[&str] = &[
+    "Cargo.toml",
+    "Cargo.lock",
+    "abi",
+    "xtask/Cargo.toml",
+    "xtask/src",
+];
+
+/// The root of the repository: the one that cargo runs us from, else the one that this program was built from.
+pub fn repository() -> PathBuf {
+    let xtask = std::env::var_os("CARGO_MANIFEST_DIR")
+        .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
+    xtask.parent().map_or(xtask.clone(), Path::to_owned)
+}
+
+/// Builds messung.ko for a kernel, unless the cache has the one of these sources, and proves that it fits.
+///
+/// # Errors
+///
+/// It does not build, not without a warning, or needs what the kernel lacks.
+pub fn build(env: &Env<'_>, kernel: &Kernel) -> Result<PathBuf> {
+    let release = &kernel.info.release;
+    let folder = Path::new("modules").join(release);
+    let module = kernel.cache.join(&folder).join("messung.ko");
+    if Tree::is_overridden() {
+        return Ok(module);
+    }
+    let repository = repository();
+    let of_kernel = format!("{release} {} {}", kernel.info.version, kernel.info.tree);
+    let hash = hash_of(&repository, MODULE_SOURCES, &of_kernel)?;
+    if is_of(&kernel.cache.join(&folder), &hash) {
+        return Ok(module);
+    }
+    env.emit(Event::Step(format!("building messung.ko for {release}")));
+    kernel.cache.whole(&folder, |path| {
+        fs::create_dir(path).with_context(|| format!("cannot make {}", path.display()))?;
+        let binds = [
+            Bind::new(&kernel.path, MOUNTED),
+            Bind::new(&repository, REPOSITORY),
+            Bind::new(path, OUT),
+        ];
+        let mut make = kernel.tree.command(&binds, "make");
+        make.args(["-C", REPOSITORY])
+            .arg(format!("-j{}", cpus()))
+            .arg(format!("KDIR={KDIR}"))
+            .arg(format!("MO={OUT}"));
+        run_without_warnings(env, make, "building messung.ko")?;
+        let built = path.join("messung.ko");
+        proof::module_fits(&built, &kernel.path.join("build/Module.symvers"))?;
+        mark(path, &hash)
+    })?;
+    Ok(module)
+}
+
+/// Builds messung.ko with the host's own tools for a kernel folder of the user's.
+///
+/// # Errors
+///
+/// The folder is none, has no Rust metadata, or that of another rustc than the host's; or the module does not build.
+pub fn build_for_folder(env: &Env<'_>, kdir: &Path) -> Result<PathBuf> {
+    let kdir = kdir
+        .canonicalize()
+        .with_context(|| format!("cannot find the kernel folder {}", kdir.display()))?;
+    let metadata = folder_metadata(&kdir)?;
+    let mut rustc = Command::new("rustc");
+    rustc.arg("--version");
+    let found = env
+        .output(rustc, "asking rustc for its version", Some(MODULE_DEADLINE))
+        .context("building for a kernel folder takes the rustc that built the kernel, in PATH")?;
+    same_rustc(&kdir, &metadata, found.trim())?;
+    let cache = Cache::open(env)?;
+    let repository = repository();
+    let name = hex(&Sha256::digest(kdir.as_os_str().as_encoded_bytes()));
+    let folder = Path::new("modules").join(format!("kdir-{}", &name[..12]));
+    env.emit(Event::Step(format!(
+        "building messung.ko for {}",
+        kdir.display()
+    )));
+    // Kbuild writes the output's path into what it makes, so it is made where it stays.
+    let out = cache.join(&folder);
+    remove_all(&out)?;
+    fs::create_dir_all(&out).with_context(|| format!("cannot make {}", out.display()))?;
+    let mut make = Command::new("make");
+    make.env("LC_ALL", "C")
+        .arg("-C")
+        .arg(&repository)
+        .arg(format!("-j{}", cpus()))
+        .arg(format!("KDIR={}", kdir.display()))
+        .arg(format!("MO={}", out.display()));
+    run_without_warnings(env, make, "building messung.ko")?;
+    let module = out.join("messung.ko");
+    proof::module_fits(&module, &kdir.join("Module.symvers"))?;
+    Ok(module)
+}
+
+/// The rustc of the Rust metadata in a kernel folder.
+fn folder_metadata(kdir: &Path) -> Result<String> {
+    let shown = kdir.display();
+    if !kdir.join("Makefile").is_file() || !kdir.join("include/config/auto.conf").is_file() {
+        bail!(
+            "{shown} is no kernel folder: it has no Makefile or no include/config/auto.conf; \
+             name the output folder of a kernel's build, or use --kernel"
+        );
+    }
+    if !kdir.join("rust/libcore.rmeta").is_file() {
+        bail!(
+            "{shown} has no Rust metadata (rust/libcore.rmeta), as Debian's headers do not; use --kernel, or run \
+             `make modules_prepare` in the kernel's source with the rustc that built the kernel"
+        );
+    }
+    proof::rustc_of_metadata(kdir)
+}
+
+/// Whether the host's rustc wrote the metadata.
+fn same_rustc(kdir: &Path, metadata: &str, host: &str) -> Result<()> {
+    if metadata != host {
+        bail!(
+            "the Rust metadata in {} was written by {metadata:?}, and the rustc in PATH is {host:?}; \
+             put the right one into PATH, or use --kernel",
+            kdir.display()
+        );
+    }
+    Ok(())
+}
+
+/// Runs a build; a warning or a notice in what it prints is an error.
+pub fn run_without_warnings(env: &Env<'_>, command: Command, label: &str) -> Result<()> {
+    let mut warning = None;
+    let mut lines = 0;
+    env.watch(command, label, Some(MODULE_DEADLINE), &mut |_, line| {
+        lines += 1;
+        env.emit(Event::Progress {
+            done: lines,
+            total: None,
+            unit: Unit::Lines,
+        });
+        if warning.is_none() && is_warning(line) {
+            warning = Some(line.to_owned());
+        }
+    })?;
+    match warning {
+        Some(line) => bail!("{label} printed a warning, and it must print none: {line}"),
+        None => Ok(()),
+    }
+}
+
+/// Whether a line of a build's output tells of something that is not quite right.
+fn is_warning(line: &str) -> bool {
+    let line = line.to_ascii_lowercase();
+    ["warning", "notice", "skipping"]
+        .iter()
+        .any(|word| line.contains(word))
+}
+
+/// Builds the static `xtask` that runs inside guests, unless the cache has the one of these sources.
+///
+/// # Errors
+///
+/// cargo cannot fetch the sources of its dependencies, it does not build, or is not static.
+pub fn guest_xtask(env: &Env<'_>, kernel: &Kernel) -> Result<PathBuf> {
+    let arch = kernel.row.arch;
+    let folder = Path::new("guest").join(arch.rust_target);
+    let program = kernel.cache.join(&folder).join("xtask");
+    if Tree::is_overridden() {
+        return Ok(program);
+    }
+    let repository = repository();
+    let hash = hash_of(&repository, GUEST_SOURCES, &kernel.info.tree)?;
+    if is_of(&kernel.cache.join(&folder), &hash) {
+        return Ok(program);
+    }
+    let vendored = vendor(env, kernel, &repository)?;
+    env.emit(Event::Step("building the xtask for guests".to_owned()));
+    let target = kernel.cache.join("target").join(&kernel.info.tree);
+    fs::create_dir_all(&target).with_context(|| format!("cannot make {}", target.display()))?;
+    let binds = [
+        Bind::new(&repository, REPOSITORY),
+        Bind::new(&vendored, "/vendor"),
+        Bind::new(&target, "/target"),
+    ];
+    let mut cargo = kernel.tree.command(&binds, "cargo");
+    cargo
+        .env("CARGO_HOME", "/tmp/cargo")
+        .env("CARGO_TARGET_DIR", "/target")
+        .env("RUSTFLAGS", "-C target-feature=+crt-static")
+        .args(["build", "--offline", "--locked", "--package=xtask"])
+        .args(["--profile=guest", "--no-default-features"])
+        .args(["--manifest-path", "/messung/Cargo.toml"])
+        .arg(format!("--target={}", arch.rust_target))
+        .args(["--config", r#"source.crates-io.replace-with="vendored""#])
+        .args(["--config", r#"source.vendored.directory="/vendor""#]);
+    let mut lines = 0;
+    env.watch(
+        cargo,
+        "building the xtask for guests",
+        Some(GUEST_DEADLINE),
+        &mut |stream, _| {
+            if stream == Stream::Err {
+                lines += 1;
+                env.emit(Event::Progress {
+                    done: lines,
+                    total: None,
+                    unit: Unit::Lines,
+                });
+            }
+        },
+    )?;
+    let built = target.join(arch.rust_target).join("guest/xtask");
+    let bytes = fs::read(&built).with_context(|| format!("cannot read {}", built.display()))?;
+    if !is_static(&bytes)? {
+        bail!(
+            "the xtask for guests is not linked statically: {}",
+            built.display()
+        );
+    }
+    kernel.cache.whole(&folder, |path| {
+        fs::create_dir(path).with_context(|| format!("cannot make {}", path.display()))?;
+        // Keeps the mode, so it stays executable.
+        fs::copy(&built, path.join("xtask"))
+            .with_context(|| format!("cannot copy {}", built.display()))?;
+        mark(path, &hash)
+    })?;
+    Ok(program)
+}
+
+/// The sources of all dependencies, fetched by the host's cargo: it knows the machine's proxies and authorities.
+fn vendor(env: &Env<'_>, kernel: &Kernel, repository: &Path) -> Result<PathBuf> {
+    let lock = fs::read(repository.join("Cargo.lock")).context("cannot read Cargo.lock")?;
+    let folder = Path::new("vendor").join(&hex(&Sha256::digest(&lock))[..12]);
+    let path = kernel.cache.join(&folder);
+    if path.is_dir() {
+        return Ok(path);
+    }
+    env.emit(Event::Step(
+        "fetching the sources of dependencies".to_owned(),
+    ));
+    kernel.cache.whole(&folder, |path| {
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let mut command = Command::new(cargo);
+        command
+            .args(["vendor", "--locked", "--versioned-dirs", "--manifest-path"])
+            .arg(repository.join("Cargo.toml"))
+            .arg(path);
+        env.run(
+            command,
+            "fetching the sources of dependencies",
+            Some(GUEST_DEADLINE),
+        )
+        .map(drop)
+    })?;
+    Ok(path)
+}
+
+/// Whether a program needs no loader.
+fn is_static(program: &[u8]) -> Result<bool> {
+    let file = object::File::parse(program).context("this is no ELF file")?;
+    Ok(file.section_by_name(".interp").is_none())
+}
+
+/// Hash of files, folders with all they hold, their names, and of what else decides.
+fn hash_of(repository: &Path, sources: &[&str], other: &str) -> Result<String> {
+    let mut files = Vec::new();
+    for source in sources {
+        collect(&repository.join(source), &mut files)?;
+    }
+    files.sort();
+    let mut hash = Sha256::new();
+    hash.update(other);
+    for file in files {
+        let content = fs::read(&file).with_context(|| format!("cannot read {}", file.display()))?;
+        let name = file.strip_prefix(repository).unwrap_or(&file);
+        // Lengths keep names and contents apart.
+        hash.update(format!("\n{} {}\n", name.display(), content.len()));
+        hash.update(content);
+    }
+    Ok(hex(&hash.finalize()))
+}
+
+/// All files below a path, but not what builds leave in the source (`make` by hand does).
+fn collect(path: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
+    let cannot = || format!("cannot read {}", path.display());
+    if !path.symlink_metadata().with_context(cannot)?.is_dir() {
+        files.push(path.to_owned());
+        return Ok(());
+    }
+    for entry in fs::read_dir(path).with_context(cannot)? {
+        let entry = entry.with_context(cannot)?.path();
+        let name = entry.file_name().unwrap_or_default().to_string_lossy();
+        let is_output = name.starts_with('.') || name.ends_with(".o") || name.ends_with(".ko");
+        if !is_output {
+            collect(&entry, files)?;
+        }
+    }
+    Ok(())
+}
+
+/// Notes in a folder what it was made from.
+fn mark(folder: &Path, hash: &str) -> Result<()> {
+    let path = folder.join("sources.sha256");
+    fs::write(&path, hash).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Whether a folder was made from just this.
+fn is_of(folder: &Path, hash: &str) -> bool {
+    fs::read_to_string(folder.join("sources.sha256")).is_ok_and(|found| found == hash)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn warnings_and_notices_are_seen() {
+        for line in [
+            "warning: unused variable: `x`",
+            "WARNING: modpost: missing MODULE_DESCRIPTION()",
+            "messung.o: warning: objtool: unexpected end of section",
+            "Skipping BTF generation for messung.ko due to unavailability of vmlinux",
+        ] {
+            assert!(is_warning(line), "{line}");
+        }
+        assert!(!is_warning("  RUSTC [M] messung_rs.o"));
+    }
+
+    #[test]
+    fn hashes_follow_contents_and_names() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str| folder.path().join(name);
+        fs::create_dir(file("messung")).unwrap();
+        fs::write(file("messung/a.rs"), "a").unwrap();
+        let hash = || hash_of(folder.path(), &["messung"], "7.3.4").unwrap();
+        let first = hash();
+        fs::write(file("messung/a.o"), "made by hand").unwrap();
+        assert_eq!(hash(), first);
+        fs::write(file("messung/a.rs"), "b").unwrap();
+        assert_ne!(hash(), first);
+        fs::write(file("messung/a.rs"), "a").unwrap();
+        fs::rename(file("messung/a.rs"), file("messung/b.rs")).unwrap();
+        assert_ne!(hash(), first);
+        assert!(hash_of(folder.path(), &["nothing"], "").is_err());
+    }
+
+    #[test]
+    fn kernel_folders_are_refused_with_a_reason() {
+        let folder = tempfile::tempdir().unwrap();
+        let kdir = folder.path();
+        let refusal = || folder_metadata(kdir).unwrap_err().to_string();
+        assert!(refusal().contains("is no kernel folder"), "{}", refusal());
+        fs::write(kdir.join("Makefile"), "").unwrap();
+        fs::create_dir_all(kdir.join("include/config")).unwrap();
+        fs::write(kdir.join("include/config/auto.conf"), "").unwrap();
+        assert!(refusal().contains("has no Rust metadata"), "{}", refusal());
+        let text = same_rustc(kdir, "rustc 1.85.1 (x)", "rustc 1.95.0 (y)")
+            .unwrap_err()
+            .to_string();
+        assert!(text.contains("rustc 1.85.1 (x)") && text.contains("rustc 1.95.0 (y)"));
+    }
+
+    #[test]
+    fn a_program_with_a_loader_is_not_static() {
+        let own = fs::read(std::env::current_exe().unwrap()).unwrap();
+        assert!(!is_static(&own).unwrap());
+        assert!(is_static(b"garbage").is_err());
+    }
+}

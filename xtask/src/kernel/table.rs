@@ -1,0 +1,375 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The table of kernels that messung can measure, as data, and the choice of a release.
+
+use crate::failure::{Class, Failure};
+use anyhow::{Result, bail};
+
+/// The oldest series that messung supports.
+pub const OLDEST: Series = Series(7, 2);
+
+/// A kernel series such as 7.3.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Series(pub u32, pub u32);
+
+impl std::fmt::Display for Series {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}.{}", self.0, self.1)
+    }
+}
+
+/// A suite of Debian's archive that may hold the kernel.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Source {
+    /// Where the kernel's packages come from.
+    pub suite: &'static str,
+    /// Where the build root comes from: a suite such as backports does not stand alone. The first is the base.
+    pub root: &'static [&'static str],
+}
+
+/// Facts of a processor architecture.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Arch {
+    /// Debian's name.
+    pub debian: &'static str,
+    /// The kernel's name: the folder below `arch/`.
+    pub kernel: &'static str,
+    /// Rust's name of the userland.
+    pub rust_target: &'static str,
+    /// The prefix of the GNU tools.
+    pub gnu: &'static str,
+    /// The package with its QEMU.
+    pub qemu_package: &'static str,
+    /// Name of the kernel image in `linux-binary-*`.
+    pub image: &'static str,
+}
+
+/// A row of the table.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Row {
+    /// What `--kernel` takes.
+    pub name: &'static str,
+    /// The processor architecture.
+    pub arch: &'static Arch,
+    /// Debian's flavour: the end of the release.
+    pub flavour: &'static str,
+    /// Suites in order of preference.
+    pub sources: &'static [Source],
+    /// Series that are known to work.
+    pub series: &'static [Series],
+    /// The virtual machine that boots it (`vm::machine`).
+    pub machine: &'static str,
+}
+
+/// A 64-bit PC.
+const AMD64: Arch = Arch {
+    debian: "amd64",
+    kernel: "x86",
+    rust_target: "x86_64-unknown-linux-gnu",
+    gnu: "x86_64-linux-gnu",
+    qemu_package: "qemu-system-x86",
+    image: "vmlinuz",
+};
+
+/// Debian 13 with backports, Debian 13 itself, and what becomes the next Debian.
+const TRIXIE: &[Source] = &[
+    Source {
+        suite: "trixie-backports",
+        root: &["trixie", "trixie-backports"],
+    },
+    Source {
+        suite: "trixie",
+        root: &["trixie"],
+    },
+    Source {
+        suite: "sid",
+        root: &["sid"],
+    },
+];
+
+/// Every series that is known to work.
+const ALL_SERIES: &[Series] = &[Series(7, 2), Series(7, 3)];
+
+/// The table. The first row is the default.
+pub const TABLE: &[Row] = &[
+    Row {
+        name: "amd64",
+        arch: &AMD64,
+        flavour: "amd64",
+        sources: TRIXIE,
+        series: ALL_SERIES,
+        machine: "pc",
+    },
+    Row {
+        name: "rt-amd64",
+        arch: &AMD64,
+        flavour: "rt-amd64",
+        sources: TRIXIE,
+        series: ALL_SERIES,
+        machine: "pc",
+    },
+    Row {
+        name: "cloud-amd64",
+        arch: &AMD64,
+        flavour: "cloud-amd64",
+        sources: TRIXIE,
+        series: ALL_SERIES,
+        machine: "pc",
+    },
+    Row {
+        name: "amd64-7.2",
+        arch: &AMD64,
+        flavour: "amd64",
+        sources: TRIXIE,
+        series: &[Series(7, 2)],
+        machine: "pc",
+    },
+];
+
+/// The row of that name.
+///
+/// # Errors
+///
+/// There is none ([`Class::Usage`]); the message lists those that there are.
+pub fn find(name: &str) -> Result<&'static Row> {
+    TABLE.iter().find(|row| row.name == name).ok_or_else(|| {
+        let known: Vec<_> = TABLE.iter().map(|row| row.name).collect();
+        Failure::error(
+            Class::Usage,
+            format!(
+                "there is no kernel {name:?} in the table; the known ones are {}",
+                known.join(", ")
+            ),
+        )
+    })
+}
+
+/// A kernel release of Debian, such as `7.3.4+deb13-amd64`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Release {
+    /// Numbers of the upstream version; orders releases.
+    numbers: Vec<u32>,
+    /// Number of the release candidate; a final release is later than all of them.
+    candidate: u32,
+    /// All of it, as `uname -r` prints it.
+    pub name: String,
+}
+
+impl Release {
+    /// Reads the release out of `linux-headers-<release>`; nothing if that is of another flavour, or no release.
+    pub fn of_headers(package: &str, flavour: &str) -> Option<Self> {
+        let name = package.strip_prefix("linux-headers-")?;
+        let (version, rest) = name.split_once('-')?;
+        if rest != flavour {
+            return None;
+        }
+        let (upstream, _debian) = version.split_once('+')?;
+        let (numbers, candidate) = match upstream.split_once("~rc") {
+            Some((numbers, candidate)) => (numbers, candidate.parse().ok()?),
+            None => (upstream, u32::MAX),
+        };
+        let numbers: Vec<u32> = numbers
+            .split('.')
+            .map(|number| number.parse().ok())
+            .collect::<Option<_>>()?;
+        (numbers.len() >= 2).then(|| Self {
+            numbers,
+            candidate,
+            name: name.to_owned(),
+        })
+    }
+
+    /// Its series.
+    pub fn series(&self) -> Series {
+        Series(self.numbers[0], self.numbers[1])
+    }
+}
+
+/// What a suite offers for a row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Offer {
+    /// The newest release of an accepted series.
+    Accepted(Release),
+    /// Only a series that is newer than all accepted ones.
+    Newer(Release),
+    /// Only series that are older than all accepted ones.
+    Older(Release),
+    /// No kernel of this flavour.
+    None,
+}
+
+/// The best of the releases that a suite holds.
+pub fn offer(row: &Row, releases: &[Release]) -> Offer {
+    let newest = |wanted: &dyn Fn(Series) -> bool| {
+        let fitting = releases.iter().filter(|release| wanted(release.series()));
+        fitting.max().cloned()
+    };
+    let accepts = |series: Series| row.series.contains(&series);
+    let beyond = |series: Series| row.series.iter().all(|accepted| series > *accepted);
+    newest(&accepts)
+        .map(Offer::Accepted)
+        .or_else(|| newest(&beyond).map(Offer::Newer))
+        .or_else(|| newest(&|_| true).map(Offer::Older))
+        .unwrap_or(Offer::None)
+}
+
+/// Chooses among the offers of a row's suites, in order of preference: its place and what to warn of.
+///
+/// # Errors
+///
+/// Nothing there is new enough.
+pub fn choose(row: &Row, offers: &[Offer]) -> Result<(usize, Release, Option<String>)> {
+    let find = |wanted: fn(&Offer) -> Option<&Release>| {
+        let mut fitting = offers.iter().enumerate();
+        fitting.find_map(|(place, offer)| Some((place, wanted(offer)?.clone())))
+    };
+    let accepted = find(|offer| match offer {
+        Offer::Accepted(release) => Some(release),
+        _ => None,
+    });
+    if let Some((place, release)) = accepted {
+        return Ok((place, release, None));
+    }
+    let newer = find(|offer| match offer {
+        Offer::Newer(release) => Some(release),
+        _ => None,
+    });
+    if let Some((place, release)) = newer {
+        let warning = format!(
+            "the archive has no {} kernel of a supported series ({}); trying {}, which is not supported yet",
+            row.flavour,
+            listed(row.series),
+            release.name
+        );
+        return Ok((place, release, Some(warning)));
+    }
+    let older = find(|offer| match offer {
+        Offer::Older(release) => Some(release),
+        _ => None,
+    });
+    match older {
+        Some((_, release)) => bail!(
+            "the newest {} kernel in the archive is {}, and messung needs Linux {OLDEST} or later with Rust",
+            row.flavour,
+            release.name
+        ),
+        None => bail!(
+            "the archive has no kernel of the flavour {} in {}",
+            row.flavour,
+            row.sources
+                .iter()
+                .map(|source| source.suite)
+                .collect::<Vec<_>>()
+                .join(", ")
+        ),
+    }
+}
+
+/// Series in words.
+fn listed(series: &[Series]) -> String {
+    let names: Vec<_> = series.iter().map(Series::to_string).collect();
+    names.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn releases(names: &[&str], flavour: &str) -> Vec<Release> {
+        names
+            .iter()
+            .filter_map(|name| Release::of_headers(name, flavour))
+            .collect()
+    }
+
+    const BACKPORTS: &[&str] = &[
+        "linux-headers-7.2.11+deb13-amd64",
+        "linux-headers-7.2.9+deb13-amd64",
+        "linux-headers-7.2.9+deb13-rt-amd64",
+        "linux-headers-7.3.4+deb13-amd64",
+        "linux-headers-7.3.4+deb13-cloud-amd64",
+        "linux-headers-7.3.4+deb13-common",
+        "linux-headers-amd64",
+    ];
+
+    #[test]
+    fn unknown_name_lists_the_known_ones() {
+        let error = find("amd46").unwrap_err();
+        assert_eq!(Failure::class_of(&error), Class::Usage);
+        assert_eq!(
+            error.to_string(),
+            "there is no kernel \"amd46\" in the table; the known ones are amd64, rt-amd64, cloud-amd64, amd64-7.2"
+        );
+        assert_eq!(find("rt-amd64").unwrap().flavour, "rt-amd64");
+    }
+
+    #[test]
+    fn only_the_flavour_counts() {
+        let names = |flavour| -> Vec<String> {
+            let found = releases(BACKPORTS, flavour);
+            found.into_iter().map(|release| release.name).collect()
+        };
+        assert_eq!(names("rt-amd64"), ["7.2.9+deb13-rt-amd64"]);
+        assert_eq!(names("cloud-amd64"), ["7.3.4+deb13-cloud-amd64"]);
+        assert_eq!(names("amd64").len(), 3);
+    }
+
+    #[test]
+    fn newest_accepted_release_wins() {
+        let found = releases(BACKPORTS, "amd64");
+        for (row, release) in [
+            ("amd64", "7.3.4+deb13-amd64"),
+            ("amd64-7.2", "7.2.11+deb13-amd64"),
+        ] {
+            let row = find(row).unwrap();
+            let (place, chosen, warning) = choose(row, &[Offer::None, offer(row, &found)]).unwrap();
+            assert_eq!((place, chosen.name.as_str()), (1, release));
+            assert_eq!(warning, None);
+        }
+    }
+
+    #[test]
+    fn release_candidates_come_before_the_release() {
+        let found = releases(
+            &[
+                "linux-headers-7.3~rc7+deb14-amd64",
+                "linux-headers-7.3~rc10+deb14-amd64",
+            ],
+            "amd64",
+        );
+        let row = find("amd64").unwrap();
+        assert!(matches!(offer(row, &found), Offer::Accepted(r) if r.name.contains("rc10")));
+        assert_eq!(found[0].series(), Series(7, 3));
+    }
+
+    #[test]
+    fn a_newer_series_comes_last_and_with_a_warning() {
+        let row = find("amd64").unwrap();
+        let newer = offer(
+            row,
+            &releases(&["linux-headers-7.4.1+deb14-amd64"], "amd64"),
+        );
+        let accepted = offer(row, &releases(BACKPORTS, "amd64"));
+        let (place, _, warning) = choose(row, &[newer.clone(), accepted]).unwrap();
+        assert_eq!((place, warning), (1, None));
+        let (_, release, warning) = choose(row, &[newer]).unwrap();
+        assert_eq!(release.name, "7.4.1+deb14-amd64");
+        assert!(warning.unwrap().contains("not supported yet"));
+    }
+
+    #[test]
+    fn an_older_series_stops() {
+        let row = find("amd64").unwrap();
+        let older = offer(
+            row,
+            &releases(&["linux-headers-6.12.107+deb13-amd64"], "amd64"),
+        );
+        let error = choose(row, &[older]).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "the newest amd64 kernel in the archive is 6.12.107+deb13-amd64, and messung needs Linux 7.2 or later with Rust"
+        );
+        let error = choose(row, &[Offer::None]).unwrap_err();
+        assert!(error.to_string().contains("trixie-backports, trixie, sid"));
+    }
+}
