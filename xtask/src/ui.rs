@@ -117,43 +117,48 @@ mod bar {
 
     use crate::event::Unit;
 
-    /// What moves below the last line of a terminal; nothing where stderr is none.
-    pub(super) struct Bar(ProgressBar);
+    /// What moves below the last line of a terminal; nothing where stderr is none, or before the first step.
+    pub(super) struct Bar {
+        bar: ProgressBar,
+        terminal: bool,
+    }
 
     impl Bar {
         pub(super) fn new(terminal: bool) -> Self {
-            Self(ProgressBar::with_draw_target(
-                None,
-                if terminal {
-                    ProgressDrawTarget::stderr()
-                } else {
-                    ProgressDrawTarget::hidden()
-                },
-            ))
+            Self {
+                bar: ProgressBar::hidden(),
+                terminal,
+            }
         }
 
         pub(super) fn step(&self) {
-            self.0.reset();
-            self.0.unset_length();
-            self.0.set_style(style("{spinner} {elapsed}"));
-            self.0.enable_steady_tick(Duration::from_millis(200));
+            // Not before its style is set, or it shows another one for a moment.
+            self.bar.set_style(style("{spinner} {elapsed}"));
+            self.bar.unset_length();
+            self.bar.reset();
+            if self.terminal && self.bar.is_hidden() {
+                self.bar.set_draw_target(ProgressDrawTarget::stderr());
+            }
+            if self.terminal {
+                self.bar.enable_steady_tick(Duration::from_millis(200));
+            }
         }
 
         pub(super) fn progress(&self, done: u64, total: Option<u64>, unit: Unit) {
             match total {
-                Some(total) => self.0.set_length(total),
-                None => self.0.unset_length(),
+                Some(total) => self.bar.set_length(total),
+                None => self.bar.unset_length(),
             }
-            self.0.set_style(style(&template(total.is_some(), unit)));
-            self.0.set_position(done);
+            self.bar.set_style(style(&template(total.is_some(), unit)));
+            self.bar.set_position(done);
         }
 
         pub(super) fn suspend<T>(&self, print: impl FnOnce() -> T) -> T {
-            self.0.suspend(print)
+            self.bar.suspend(print)
         }
 
         pub(super) fn clear(&self) {
-            self.0.finish_and_clear();
+            self.bar.finish_and_clear();
         }
     }
 

@@ -100,34 +100,43 @@ impl Counts {
                 if rank == 0 || (name != "p50" && count - rank < BEYOND) {
                     return None;
                 }
-                let elapsed = self.at_rank(measurement.request, rank)?;
-                Some((
-                    name.to_owned(),
-                    elapsed.clamp(summary.shortest, summary.highest),
-                ))
+                let (_, most) = self.at_rank(measurement.request, rank)?;
+                Some((name.to_owned(), most.min(summary.highest)))
             })
             .collect()
     }
 
-    /// The most that the sample of that rank, counted from 1, can have taken.
-    fn at_rank(&self, request: u64, rank: u64) -> Option<u64> {
+    /// The least that the median can be, by nearest rank. None without samples, or where a part is missing.
+    pub fn least_median(&self, measurement: &Measurement, summary: &Summary) -> Option<u64> {
+        if !self.is_whole(summary) {
+            return None;
+        }
+        let rank = u64::from(summary.count).div_ceil(2);
+        let (least, _) = self.at_rank(measurement.request, rank)?;
+        Some(least.max(summary.shortest))
+    }
+
+    /// The least and the most that the sample of that rank, counted from 1, can have taken.
+    fn at_rank(&self, request: u64, rank: u64) -> Option<(u64, u64)> {
         // The earliest have the largest magnitude.
         let early = self.early.iter().rev().map(|(&bucket, &count)| {
+            let least = request.saturating_sub(summary::bucket_end(bucket));
             let most = request.saturating_sub(summary::bucket_start(bucket));
-            (most, count)
+            (least, most, count)
         });
         let late = self.late.iter().map(|(&bucket, &count)| {
+            let least = request.saturating_add(summary::bucket_start(bucket));
             let most = request.saturating_add(summary::bucket_end(bucket));
-            (most, count)
+            (least, most, count)
         });
         let mut seen = 0;
         early
             .chain(late)
-            .find(|(_, count)| {
+            .find(|(_, _, count)| {
                 seen += u64::from(*count);
                 seen >= rank
             })
-            .map(|(most, _)| most)
+            .map(|(least, most, _)| (least, most))
     }
 }
 
@@ -246,6 +255,9 @@ mod tests {
             let measurement = row("msleep:10ms");
             let (counts, all) = counted(&measurement, &samples);
             samples.sort_unstable();
+            let median = samples[(samples.len() - 1) / 2];
+            let least = counts.least_median(&measurement, &all).unwrap();
+            prop_assert!(least <= median && (median - least) * 50 <= median.abs_diff(10_000_000));
             for (name, elapsed) in counts.percentiles(&measurement, &all) {
                 let share = PERCENTILES.iter().find(|(known, _)| *known == name).unwrap().1;
                 let rank = (samples.len() * share as usize).div_ceil(10_000);
