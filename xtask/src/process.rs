@@ -334,16 +334,13 @@ impl Env<'_> {
                     format!("interrupted while {label}"),
                 ));
             }
-            if let Some(deadline) = deadline
-                && ended_at.is_none()
-                && start.elapsed() > deadline
-            {
+            if ended_at.is_none() && deadline.is_some_and(|deadline| start.elapsed() > deadline) {
                 groups.iter_mut().for_each(|group| group.end(GRACE));
                 return Err(Failure::error(
                     Class::TimedOut,
                     format!(
                         "{label} did not end within {} s (--slow-factor raises this); the command was\n  {shown}{}",
-                        deadline.as_secs(),
+                        deadline.unwrap_or_default().as_secs(),
                         last_lines(&tail)
                     ),
                 ));
@@ -352,9 +349,8 @@ impl Env<'_> {
 
         // The consumer's failure comes first: a producer then merely dies of a broken pipe.
         for group in groups.iter_mut().rev() {
-            if let Some(status) = group.try_wait()?
-                && !status.success()
-            {
+            let failed = group.try_wait()?.filter(|status| !status.success());
+            if let Some(status) = failed {
                 return Err(Failure::error(
                     Class::NotMeasured,
                     failure_text(label, status, &shown, &tail),

@@ -351,11 +351,14 @@ Dir::State::lists "{folder}/lists";
 Dir::State::status "{folder}/status";
 Dir::Cache "{folder}";
 Dir::Cache::archives "{folder}/archives";
+Dir::Cache::pkgcache "";
+Dir::Cache::srcpkgcache "";
 Dir::Log "{folder}";
 APT::Architecture "{arch}";
 APT::Architectures {{ "{arch}"; }};
 APT::Get::List-Cleanup "false";
 APT::Sandbox::User "";
+Acquire::GzipIndexes "true";
 Acquire::Languages "none";
 Acquire::Retries "2";
 Acquire::Check-Valid-Until "true";
@@ -389,9 +392,7 @@ fn default_mirror(env: &Env<'_>) -> Result<String> {
         "reading apt's configuration",
         Some(QUERY_DEADLINE),
     );
-    if let Ok(targets) = targets
-        && let Some(mirror) = debian_mirror(&targets)
-    {
+    if let Some(mirror) = targets.ok().and_then(|targets| debian_mirror(&targets)) {
         return Ok(mirror);
     }
     // The hook runs before any network is touched, and its failure ends mmdebstrap right there.

@@ -182,12 +182,15 @@ impl Bind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tree {
     root: PathBuf,
+    /// [`ENTER`] as a file.
+    enter: PathBuf,
     is_root: bool,
 }
 
 /// Mounts what is asked for and runs a program inside, as its parent: a program that is process 1 of its namespace would not
 /// die of its own signals. The mounts go with the namespace.
-const ENTER: &str = r#"set -eu
+const ENTER: &str = r#"# enter ROOT [FROM TO]... -- PROGRAM [ARGUMENT]...
+set -eu
 root=$1; shift
 mount -t proc proc "$root/proc"
 mount --rbind /dev "$root/dev"
@@ -200,15 +203,23 @@ done
 shift
 status=0
 chroot "$root" "$@" || status=$?
-exit $status"#;
+exit $status
+"#;
 
 impl Tree {
-    /// The tree at a path. Nothing is looked at.
-    pub fn at(root: PathBuf) -> Self {
-        Self {
-            root,
+    /// The tree of that name in the cache, made or not.
+    ///
+    /// # Errors
+    ///
+    /// The script that enters it cannot be written.
+    pub fn named(cache: &Cache, name: &str) -> Result<Self> {
+        const SCRIPT: &str = "enter";
+        cache.write(SCRIPT, ENTER)?;
+        Ok(Self {
+            root: cache.join("trees").join(name),
+            enter: cache.join(SCRIPT),
             is_root: is_root(),
-        }
+        })
     }
 
     /// Whether tests have asked to run the host's programs.
@@ -227,8 +238,7 @@ impl Tree {
         recipe: &Recipe,
         archive: &Archive<'_>,
     ) -> Result<Self> {
-        let relative = format!("trees/{}", recipe.name());
-        let tree = Self::at(cache.join(&relative));
+        let tree = Self::named(cache, &recipe.name())?;
         if tree.root.exists() {
             return Ok(tree);
         }
@@ -240,7 +250,7 @@ impl Tree {
         let scratch = scratch_folder();
         require_space(&cache.join(""), TREE_BYTES, "the build root")?;
         require_space(&scratch, TREE_BYTES, "making the build root")?;
-        cache.whole(&relative, |path| {
+        cache.whole(&tree.root, |path| {
             fs::create_dir(path).with_context(|| format!("cannot make {}", path.display()))?;
             let mut make = Command::new("mmdebstrap");
             make.env("LC_ALL", "C")
@@ -268,9 +278,8 @@ impl Tree {
                 "making the build root",
                 Some(TREE_DEADLINE),
                 &mut |stream, line| {
-                    if stream == Stream::Err
-                        && let Some((done, total)) = packages.take(line)
-                    {
+                    let counted = (stream == Stream::Err).then(|| packages.take(line));
+                    if let Some((done, total)) = counted.flatten() {
                         env.emit(Event::Progress {
                             done,
                             total: Some(total),
@@ -343,7 +352,8 @@ impl Tree {
             .env("KBUILD_BUILD_HOST", "messung")
             .env("KBUILD_BUILD_TIMESTAMP", "2026-01-01 00:00:00 UTC")
             .env("SOURCE_DATE_EPOCH", "1767225600")
-            .args(["sh", "-c", ENTER, "sh"])
+            .arg("sh")
+            .arg(&self.enter)
             .arg(&self.root);
         for bind in binds {
             command.arg(&bind.from).arg(&bind.to);
@@ -531,6 +541,7 @@ mod tests {
     fn an_ordinary_user_takes_a_user_namespace() {
         let tree = |is_root| Tree {
             root: "/trees/x".into(),
+            enter: "/enter".into(),
             is_root,
         };
         let binds = [Bind::new("/home/me/repo", "/messung")];
@@ -540,7 +551,7 @@ mod tests {
             "{text}"
         );
         assert!(
-            text.ends_with("sh /trees/x /home/me/repo /messung -- make"),
+            text.ends_with("sh /enter /trees/x /home/me/repo /messung -- make"),
             "{text}"
         );
         let text = shell(&tree(true).command(&binds, "make"));

@@ -96,10 +96,9 @@ impl Kernel {
 /// The archive has no such kernel or cannot be reached, the build root cannot be made, a proof fails, or the user interrupts.
 pub fn prepare(env: &Env<'_>, row: &'static Row, options: &Options) -> Result<Kernel> {
     let cache = Cache::open(env)?;
-    if !options.refresh
-        && let Some(info) = cached(&cache, row)
-    {
-        return Ok(kernel(cache, row, info));
+    let cached = cached(&cache, row).filter(|_| !options.refresh);
+    if let Some(info) = cached {
+        return kernel(cache, row, info);
     }
     if Tree::is_overridden() {
         bail!("the cache holds no kernel {}", row.name);
@@ -114,17 +113,17 @@ pub fn prepare(env: &Env<'_>, row: &'static Row, options: &Options) -> Result<Ke
         release: info.release.clone(),
     };
     cache.write(row_file(row), &json(&pinned)?)?;
-    Ok(kernel(cache, row, info))
+    kernel(cache, row, info)
 }
 
-fn kernel(cache: Cache, row: &'static Row, info: Info) -> Kernel {
-    Kernel {
+fn kernel(cache: Cache, row: &'static Row, info: Info) -> Result<Kernel> {
+    Ok(Kernel {
         row,
         path: cache.join(kernel_folder(&info.release)),
-        tree: Tree::at(cache.join(format!("trees/{}", info.tree))),
+        tree: Tree::named(&cache, &info.tree)?,
         info,
         cache,
-    }
+    })
 }
 
 /// The kernel that the cache has for a row, if it has all of it.
@@ -263,10 +262,10 @@ fn make(
         .with_context(|| format!("suite {} has no version of {headers}", suite.name))?
         .version;
     let folder = kernel_folder(&release.name);
-    if let Some(info) = read_json::<Info>(&cache.join(&folder).join("info.json"))
-        && info.version == version
-        && cache.join(format!("trees/{}", info.tree)).is_dir()
-    {
+    let here = read_json::<Info>(&cache.join(&folder).join("info.json")).filter(|info| {
+        info.version == version && cache.join(format!("trees/{}", info.tree)).is_dir()
+    });
+    if let Some(info) = here {
         return Ok(info);
     }
 

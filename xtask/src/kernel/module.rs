@@ -399,6 +399,27 @@ mod tests {
         assert!(text.contains("rustc 1.85.1 (x)") && text.contains("rustc 1.95.0 (y)"));
     }
 
+    /// Needs a network or a cache, and minutes.
+    #[test]
+    #[ignore = "makes a real build root"]
+    fn a_guest_is_built_for_the_default_kernel() {
+        let sink = crate::event::Collected::default();
+        let interrupt = crate::process::Interrupt::default();
+        let env = Env {
+            sink: &sink,
+            interrupt: &interrupt,
+            slow_factor: 1.0,
+        };
+        let row = &crate::kernel::table::TABLE[0];
+        let kernel = crate::kernel::prepare(&env, row, &Default::default()).unwrap();
+        let program = guest_xtask(&env, &kernel).unwrap();
+        assert!(is_static(&fs::read(&program).unwrap()).unwrap());
+        // Nothing is built twice.
+        let steps = sink.0.lock().unwrap().len();
+        guest_xtask(&env, &kernel).unwrap();
+        assert_eq!(sink.0.lock().unwrap().len(), steps);
+    }
+
     #[test]
     fn a_program_with_a_loader_is_not_static() {
         let own = fs::read(std::env::current_exe().unwrap()).unwrap();
