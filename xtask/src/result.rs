@@ -230,6 +230,9 @@ pub struct Measurement {
     /// How often the task was made to give its CPU away.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub involuntary_switches: Option<u32>,
+    /// Whether the function kept its promise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verdict: Option<Verdict>,
     /// Doubts about this row.
     #[serde(default)]
     pub flags: Vec<String>,
@@ -246,6 +249,31 @@ pub struct Early {
     /// Error of the earliest one (negative), absent where there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worst_ns: Option<i64>,
+}
+
+/// What a row comes to, by the floor and the mechanism of its function: see `docs/numbers.md`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Verdict {
+    /// The finding.
+    pub state: State,
+    /// What the function's document promises.
+    pub promise: String,
+    /// Where it does, in the kernel's source.
+    pub source: String,
+}
+
+/// The finding about a row, the worst that applies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// Nothing to be said.
+    Kept,
+    /// A sample was below the floor.
+    Early,
+    /// The median is beyond what the mechanism must yield.
+    Late,
+    /// The median is beyond what the document promises, though not beyond the mechanism.
+    ExceedsDocument,
 }
 
 /// Counts of samples by their error: its least and most magnitude in nanoseconds, and how many samples.

@@ -14,6 +14,7 @@ use abi::record::{self, Begin, Clocks, Crc, End, Pair, Row};
 use abi::summary::Summary;
 
 use super::distribution::{self, Counts};
+use super::verdict;
 use super::{people, prefix};
 use crate::result::{
     Early, Environment, Identity, Instrument, Measurement, Outlier, Run, SCHEMA, Spread, Tool,
@@ -201,26 +202,38 @@ impl Parts {
     }
 
     fn run(&self, damaged: usize) -> Run {
-        let problems = self.problems(damaged);
+        let mut problems = self.problems(damaged);
+        let complete = problems.is_empty();
         let start = self.start.as_ref();
+        let instrument = self.instrument();
+        let mut disturbances = Vec::new();
+        if let Some((start, finish)) = start.zip(self.finish.as_ref()) {
+            let raw_ppm = instrument
+                .as_ref()
+                .and_then(|instrument| instrument.raw_ppm);
+            let hz = start.environment.hz.unwrap_or(0);
+            let warnings;
+            (disturbances, warnings) = verdict::clocks(&start.clocks, &finish.clocks, hz, raw_ppm);
+            problems.extend(warnings);
+        }
         Run {
             schema: SCHEMA.to_owned(),
             tool: this_tool(),
             run: self.identity.clone(),
-            complete: problems.is_empty(),
+            complete,
             plan: self.plan_text(),
             fault: start
                 .map(|start| start.fault.clone())
                 .filter(|fault| !fault.is_empty()),
             environment: start.map_or_else(Environment::default, |start| start.environment.clone()),
             platform: None,
-            instrument: self.instrument(),
+            instrument,
             measurements: self
                 .rows
                 .values()
                 .map(|row| self.measurement(row))
                 .collect(),
-            disturbances: Vec::new(),
+            disturbances,
             warnings: problems,
             unknown: Unknown::new(),
         }
@@ -232,10 +245,20 @@ impl Parts {
             .counts
             .get(&row.index)
             .filter(|counts| counts.is_whole(&row.summary));
+        let percentiles_ns = counts
+            .map(|counts| counts.percentiles(&row.measurement, &row.summary))
+            .unwrap_or_default();
+        let hz = self.start.as_ref().and_then(|start| start.environment.hz);
+        let pair = self
+            .pair
+            .map_or(0, |pair| num::div_round(pair.sum, u64::from(pair.count)));
         Measurement {
-            percentiles_ns: counts
-                .map(|counts| counts.percentiles(&row.measurement, &row.summary))
-                .unwrap_or_default(),
+            verdict: hz.filter(|_| row.summary.count > 0).map(|hz| {
+                let median = percentiles_ns.get("p50").copied();
+                verdict::verdict(&row.measurement, &row.summary, median, hz, pair)
+            }),
+            flags: flags(row),
+            percentiles_ns,
             histogram: counts.map(Counts::histogram),
             worst: self.outliers.get(&row.index).cloned().unwrap_or_default(),
             ..measurement(row)
@@ -424,6 +447,19 @@ fn measurement(row: &Row) -> Measurement {
     }
 }
 
+/// Doubts about a row.
+fn flags(row: &Row) -> Vec<String> {
+    let pinned = matches!(row.measurement.cpu, abi::plan::Cpu::One(_));
+    if pinned && row.cpu_changes > 0 {
+        vec![format!(
+            "the task was pinned, yet found on another CPU {} times",
+            row.cpu_changes
+        )]
+    } else {
+        Vec::new()
+    }
+}
+
 /// A row with nothing but its request.
 fn asked(index: u32, asked: &abi::plan::Measurement, count: u32) -> Measurement {
     Measurement {
@@ -449,6 +485,7 @@ fn asked(index: u32, asked: &abi::plan::Measurement, count: u32) -> Measurement 
         worst: Vec::new(),
         cpu_changes: None,
         involuntary_switches: None,
+        verdict: None,
         flags: Vec::new(),
         unknown: Unknown::new(),
     }

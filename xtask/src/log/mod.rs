@@ -8,6 +8,7 @@ mod distribution;
 mod people;
 pub mod prefix;
 pub mod stream;
+mod verdict;
 
 #[cfg(test)]
 mod tests;

@@ -40,6 +40,7 @@ pub fn row(
         worst: Vec::new(),
         cpu_changes: None,
         involuntary_switches: None,
+        verdict: None,
         flags: Vec::new(),
         unknown: Unknown::new(),
     }
