@@ -21,18 +21,32 @@ mod cache;
 mod commands;
 mod event;
 mod failure;
+mod guest;
+mod insert;
 #[cfg(feature = "host")]
 mod kernel;
 mod log;
+#[cfg(feature = "host")]
 mod process;
 mod result;
 mod ui;
+mod vm;
 #[cfg(feature = "host")]
 mod writers;
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    let mut arguments = std::env::args_os().skip(1);
+    if arguments
+        .next()
+        .is_some_and(|first| first == insert::SUBCOMMAND)
+    {
+        return insert::child(&arguments.collect::<Vec<_>>());
+    }
+    if guest::is_init() {
+        return guest::run();
+    }
     #[cfg(feature = "host")]
     return host();
     #[cfg(not(feature = "host"))]

@@ -6,6 +6,7 @@ mod build;
 mod clean;
 mod parse;
 mod report;
+mod vm;
 
 use crate::failure::{Class, Failure};
 use crate::result::Run;
@@ -40,6 +41,8 @@ pub enum Command {
     Parse(parse::Options),
     /// Show results that were saved as JSON
     Report(report::Options),
+    /// Measure a stock kernel in a virtual machine
+    Vm(vm::Options),
 }
 
 impl Command {
@@ -50,6 +53,7 @@ impl Command {
             Self::Clean(options) => clean::run(options, ui),
             Self::Parse(options) => parse::run(options, ui),
             Self::Report(options) => report::run(options, ui),
+            Self::Vm(options) => vm::run(options, ui),
         }
     }
 }

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! From any kernel log to runs: [`stream`] finds our lines, [`prefix`] takes off what others put before them,
-//! [`assemble`] makes runs of them.
+//! [`assemble`] makes runs of them. [`kmsg`] reads the running kernel's log, [`environment`] adds what it does not tell.
 
 pub mod assemble;
 mod distribution;
+pub mod environment;
+pub mod kmsg;
 mod people;
 pub mod prefix;
 pub mod stream;

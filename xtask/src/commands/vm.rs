@@ -1,0 +1,490 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `cargo xtask vm`: measures a stock kernel in a virtual machine, from nothing to the report.
+
+use std::fs;
+use std::hash::{BuildHasher as _, RandomState};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::time::Duration;
+
+use abi::plan;
+use anyhow::{Context as _, Result};
+
+use super::build::KernelOptions;
+use crate::event::{Event, Sink};
+use crate::failure::{Class, Failure};
+use crate::guest::{Report, Task};
+use crate::kernel::{self, module};
+use crate::process::{Env, Interrupt};
+use crate::result::{Platform, PlatformKind, Run, Unknown};
+use crate::ui::Ui;
+use crate::vm::accelerator::{self, EMULATED};
+use crate::vm::launch::{Guest, Launcher};
+use crate::vm::machine::{Accelerator, Time};
+use crate::vm::supervisor::{Folder, Limits, Outcome};
+use crate::writers::json;
+
+/// The id of each run in virtual time: nothing there may differ between two of them.
+const VIRTUAL_RUN: u32 = 1;
+
+/// What `vm` takes.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  cargo xtask vm                          the article's fourteen loops, in virtual time
+  cargo xtask vm --json a.json            and save the result
+  cargo xtask vm --kernel rt-amd64        on Debian's real-time kernel
+  cargo xtask vm --plan 'msleep:1ms*100,udelay:10us/irqoff'
+  cargo xtask vm --real-time --cpus 4     in real time, with KVM where that works")]
+pub struct Options {
+    #[command(flatten)]
+    kernel: KernelOptions,
+    /// What to measure: the name of a set, or function[:duration][/context][@cpu][*iterations],…
+    #[arg(long, value_name = "PLAN", default_value = plan::DEFAULT)]
+    plan: String,
+    /// Samples of each row that names no number
+    #[arg(long, value_name = "N", default_value_t = plan::ITERATIONS_DEFAULT,
+          value_parser = clap::value_parser!(u32).range(1..=plan::ITERATIONS_MAX as i64))]
+    iterations: u32,
+    /// Save the result as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// CPUs of the guest, in real time
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=255))]
+    cpus: Option<u32>,
+    /// Time passes as on the host: how well depends on the host
+    #[arg(long, conflicts_with = "virtual_time")]
+    real_time: bool,
+    /// Time is counted in instructions: the same numbers on any host (the default)
+    #[arg(long)]
+    virtual_time: bool,
+    /// What executes the guest; kvm means real time, and is not replaced by anything else
+    #[arg(long, value_enum)]
+    accel: Option<Accelerator>,
+    /// Add this to the kernel's command line
+    #[arg(
+        long,
+        value_name = "TEXT",
+        default_value = "",
+        allow_hyphen_values = true
+    )]
+    append: String,
+    /// Keep console.log, kernel.log, result.json and commands.txt in this folder
+    #[arg(long, value_name = "DIR")]
+    output: Option<PathBuf>,
+}
+
+/// How time passes, as asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asked {
+    Virtual,
+    Real {
+        accelerator: Option<Accelerator>,
+        cpus: u32,
+    },
+}
+
+/// Measures.
+pub fn run(options: Options, ui: &Ui) -> Result<()> {
+    let Options {
+        kernel,
+        plan,
+        iterations,
+        json,
+        cpus,
+        real_time,
+        virtual_time,
+        accel,
+        append,
+        output,
+    } = options;
+    let asked = asked(real_time, virtual_time, accel, cpus)?;
+    check_plan(&plan, iterations, asked)?;
+    let json = json.as_deref().map(json::Output::create).transpose()?;
+    let output = output.map(Output::create).transpose()?;
+
+    let recorder = Recorder {
+        sink: ui,
+        commands: Mutex::default(),
+    };
+    let interrupt = Interrupt::install()?;
+    let env = Env {
+        sink: &recorder,
+        interrupt: &interrupt,
+        slow_factor: kernel.slow_factor,
+    };
+    let work = tempfile::tempdir().context("cannot make a folder for the guest")?;
+    let folder = Folder::new(work.path());
+    let measured = measure(env, kernel, &folder, asked, &plan, iterations, &append);
+    // What there is helps most when something failed.
+    if let Some(output) = &output {
+        output.keep(&folder, &recorder.commands(), measured.as_ref().ok())?;
+    }
+    let Measured { run, .. } = measured?;
+    super::deliver(&run, json, ui)
+}
+
+/// What came of a guest.
+struct Measured {
+    run: Run,
+    log: String,
+}
+
+/// Makes everything ready, boots the guest, and completes its result.
+fn measure(
+    env: Env<'_>,
+    kernel: KernelOptions,
+    folder: &Folder,
+    asked: Asked,
+    plan: &str,
+    iterations: u32,
+    append: &str,
+) -> Result<Measured> {
+    let (row, options) = kernel.resolve()?;
+    let kernel = kernel::prepare(&env, row, &options)?;
+    let module = module::build(&env, &kernel)?;
+    let init = module::guest_xtask(&env, &kernel)?;
+    let launcher = Launcher::new(env, &kernel, &init)?;
+    let qemu_version = launcher.qemu_version()?;
+    let time = match asked {
+        Asked::Virtual => Time::Virtual,
+        Asked::Real { accelerator, cpus } => accelerator::choose(&launcher, accelerator, cpus)?,
+    };
+    env.emit(Event::Step(format!(
+        "booting {} in {}",
+        kernel.info.release,
+        time_text(time)
+    )));
+    let id = match time {
+        Time::Virtual => VIRTUAL_RUN,
+        Time::Real { .. } => random_id(),
+    };
+    let Outcome { received, warnings } = launcher.boot(
+        folder,
+        Guest {
+            time,
+            task: Task::Measure {
+                parameters: format!("iterations={iterations} run={id} plan={plan}"),
+            },
+            module: Some(&module),
+            append,
+            limits: Limits::of(time, estimate(plan, iterations)),
+        },
+    )?;
+    let report: Report = serde_json::from_str(&received.report).context(
+        "cannot understand the guest's report; was its init built from another version?",
+    )?;
+    let log = received.log;
+    let cpu_model = match time.accelerator() {
+        Accelerator::Kvm => report.cpu_model.clone(),
+        Accelerator::Tcg => None,
+    }
+    .unwrap_or_else(|| launcher.machine().cpu_model(time).to_owned());
+    let platform = Platform {
+        kind: PlatformKind::Vm,
+        accelerator: Some(time.accelerator().name().to_owned()),
+        virtual_time: time == Time::Virtual,
+        cpu_model: Some(cpu_model),
+        machine: Some(launcher.machine().qemu_machine.to_owned()),
+        qemu_version: Some(qemu_version),
+        unknown: Unknown::new(),
+    };
+    let mut said = kernel.info.warnings.clone();
+    if time != Time::Virtual && time.accelerator() == Accelerator::Tcg {
+        said.push(EMULATED.to_owned());
+    }
+    said.extend(warnings);
+    for warning in said.iter().chain(&report.warnings) {
+        env.emit(Event::Warning(warning.clone()));
+    }
+    let run = complete(report, platform, said, &log)?;
+    Ok(Measured { run, log })
+}
+
+/// The guest's result with what only the host knows.
+fn complete(report: Report, platform: Platform, warnings: Vec<String>, log: &str) -> Result<Run> {
+    let Report {
+        insertion: _,
+        run,
+        cpu_model: _,
+        problems,
+        warnings: of_guest,
+    } = report;
+    let Some(mut run) = run else {
+        return Err(Failure::error(
+            Class::NotMeasured,
+            format!(
+                "the guest measured nothing: {}{}",
+                problems.join("; "),
+                reasons(log)
+            ),
+        ));
+    };
+    run.platform = Some(platform);
+    run.complete &= problems.is_empty();
+    // What makes it incomplete comes first.
+    run.warnings = problems
+        .into_iter()
+        .chain(std::mem::take(&mut run.warnings))
+        .chain(of_guest)
+        .chain(warnings)
+        .collect();
+    Ok(run)
+}
+
+/// The kernel's last lines about the module, as the end of a message.
+fn reasons(log: &str) -> String {
+    let lines: Vec<_> = log
+        .lines()
+        .filter(|line| line.contains("messung") && !line.contains("messung-init"))
+        .collect();
+    lines[lines.len().saturating_sub(5)..]
+        .iter()
+        .fold(String::new(), |text, line| {
+            if text.is_empty() {
+                format!("\nthe kernel said:\n  {line}")
+            } else {
+                format!("{text}\n  {line}")
+            }
+        })
+}
+
+/// How time is to pass, and whether the options agree on it.
+fn asked(
+    real_time: bool,
+    virtual_time: bool,
+    accel: Option<Accelerator>,
+    cpus: Option<u32>,
+) -> Result<Asked> {
+    let usage = |text: &str| Err(Failure::error(Class::Usage, text));
+    if real_time || accel == Some(Accelerator::Kvm) {
+        if virtual_time {
+            return usage("--accel kvm runs in real time, so it can't be used with --virtual-time");
+        }
+        return Ok(Asked::Real {
+            accelerator: accel,
+            cpus: cpus.unwrap_or(1),
+        });
+    }
+    if cpus.is_some_and(|cpus| cpus > 1) {
+        return usage("virtual time has one CPU: add --real-time to use --cpus");
+    }
+    Ok(Asked::Virtual)
+}
+
+/// Refuses a plan as the module would.
+fn check_plan(plan: &str, iterations: u32, asked: Asked) -> Result<()> {
+    let cpus = match asked {
+        Asked::Virtual => 1,
+        Asked::Real { cpus, .. } => cpus,
+    };
+    // The module's parameters are told apart by spaces.
+    let problem = if plan.contains(char::is_whitespace) {
+        "a plan has no spaces in it".to_owned()
+    } else {
+        match plan::check(plan, iterations, cpus) {
+            Ok(_) => return Ok(()),
+            Err(error) => error.to_string(),
+        }
+    };
+    Err(Failure::error(
+        Class::Usage,
+        format!("the plan {plan:?} is not one: {problem}"),
+    ))
+}
+
+/// About how long a plan takes: each sample its request, and what tick-based functions may add.
+fn estimate(plan: &str, iterations: u32) -> Duration {
+    const TICKS: u64 = 20 * plan::MILLISECOND;
+    plan::rows(plan, iterations)
+        .flatten()
+        .map(|row| {
+            let sample = row.request.max(row.request_max);
+            let extra = if row.function.spec().is_atomic() {
+                sample
+            } else {
+                TICKS
+            };
+            Duration::from_nanos((sample + extra).saturating_mul(row.iterations.into()))
+        })
+        .fold(Duration::ZERO, Duration::saturating_add)
+}
+
+fn time_text(time: Time) -> String {
+    match time {
+        Time::Virtual => "virtual time".to_owned(),
+        Time::Real {
+            accelerator,
+            cpu_model,
+            cpus,
+        } => format!(
+            "real time ({}, -cpu {cpu_model}, CPUs: {cpus})",
+            accelerator.name()
+        ),
+    }
+}
+
+/// A number that no other run has, most likely; 0 is for a module that is loaded by hand.
+fn random_id() -> u32 {
+    // The hasher's keys are random.
+    let number = RandomState::new().hash_one(());
+    u32::try_from(number >> 32).unwrap_or(1).max(1)
+}
+
+/// Passes events on, and keeps the commands.
+struct Recorder<'a> {
+    sink: &'a dyn Sink,
+    commands: Mutex<Vec<String>>,
+}
+
+impl Recorder<'_> {
+    fn commands(&self) -> Vec<String> {
+        self.commands
+            .lock()
+            .map(|commands| commands.clone())
+            .unwrap_or_default()
+    }
+}
+
+impl Sink for Recorder<'_> {
+    fn emit(&self, event: Event) {
+        if let (Event::Command(command), Ok(mut commands)) = (&event, self.commands.lock()) {
+            commands.push(command.clone());
+        }
+        self.sink.emit(event);
+    }
+}
+
+/// The folder for artefacts.
+struct Output(PathBuf);
+
+impl Output {
+    /// Makes the folder, so that nobody measures and then has no place for the result.
+    fn create(path: PathBuf) -> Result<Self> {
+        fs::create_dir_all(&path)
+            .with_context(|| format!("cannot make the folder {}", path.display()))?;
+        Ok(Self(path))
+    }
+
+    /// Writes what there is. What an earlier run left under these names goes.
+    fn keep(
+        &self,
+        folder: &Folder,
+        commands: &[String],
+        measured: Option<&Measured>,
+    ) -> Result<()> {
+        let commands = commands
+            .iter()
+            .fold(String::new(), |text, line| text + line + "\n");
+        let console = fs::read(folder.console()).ok();
+        let handover = fs::read(folder.handover()).ok();
+        let qemu = fs::read(folder.qemu_log()).ok();
+        let log = measured.map(|measured| measured.log.clone().into_bytes());
+        let result = measured.map(|measured| measured.run.to_json().into_bytes());
+        for (name, content) in [
+            ("commands.txt", Some(commands.into_bytes())),
+            ("console.log", console),
+            ("handover", handover),
+            ("qemu.log", qemu),
+            ("kernel.log", log),
+            ("result.json", result),
+        ] {
+            self.write(name, content)?;
+        }
+        Ok(())
+    }
+
+    fn write(&self, name: &str, content: Option<Vec<u8>>) -> Result<()> {
+        let path: &Path = &self.0.join(name);
+        match content {
+            Some(content) => fs::write(path, content),
+            None if path.exists() => fs::remove_file(path),
+            None => Ok(()),
+        }
+        .with_context(|| format!("cannot write {}", path.display()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_that_contradict_each_other_are_refused() {
+        use Accelerator::{Kvm, Tcg};
+        let real = |accelerator, cpus| Some(Asked::Real { accelerator, cpus });
+        for (real_time, virtual_time, accel, cpus, expected) in [
+            (false, false, None, None, Some(Asked::Virtual)),
+            (false, true, Some(Tcg), Some(1), Some(Asked::Virtual)),
+            (false, false, None, Some(2), None),
+            (false, true, None, Some(2), None),
+            (false, true, Some(Kvm), None, None),
+            (false, false, Some(Kvm), Some(2), real(Some(Kvm), 2)),
+            (true, false, Some(Tcg), None, real(Some(Tcg), 1)),
+            (true, false, None, Some(4), real(None, 4)),
+        ] {
+            match asked(real_time, virtual_time, accel, cpus) {
+                Ok(asked) => assert_eq!(Some(asked), expected),
+                Err(error) => {
+                    assert_eq!(expected, None);
+                    assert_eq!(Failure::class_of(&error), Class::Usage);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn plans_are_checked_before_anything_is_made() {
+        assert!(check_plan("article", 1000, Asked::Virtual).is_ok());
+        for plan in [
+            "",
+            "nonsense",
+            "msleep:1ms, udelay:1us",
+            "msleep:1ms/irqoff",
+        ] {
+            let error = check_plan(plan, 1000, Asked::Virtual).unwrap_err();
+            assert_eq!(Failure::class_of(&error), Class::Usage, "{plan}");
+        }
+    }
+
+    #[test]
+    fn estimates_are_rather_long() {
+        // Seen: 483 s of guest time.
+        let article = estimate(plan::DEFAULT, 1000);
+        assert!(article > Duration::from_secs(483), "{article:?}");
+        assert!(article < Duration::from_secs(1000), "{article:?}");
+        assert!(estimate("sweep", 1_000_000) < Duration::MAX);
+    }
+
+    #[test]
+    fn the_kernel_is_quoted_when_it_refuses() {
+        let log =
+            "<6>[ 1.0] messung-init: now measuring\n<3>[ 1.1] messung: Unknown symbol x (err -2)\n";
+        let error = complete(
+            Report {
+                problems: vec!["finit_module failed: No such file".to_owned()],
+                ..Report::default()
+            },
+            Platform {
+                kind: PlatformKind::Vm,
+                accelerator: None,
+                virtual_time: true,
+                cpu_model: None,
+                machine: None,
+                qemu_version: None,
+                unknown: Unknown::new(),
+            },
+            Vec::new(),
+            log,
+        )
+        .unwrap_err();
+        let text = error.to_string();
+        assert!(
+            text.contains("Unknown symbol") && text.contains("finit_module"),
+            "{text}"
+        );
+        assert!(!text.contains("now measuring"), "{text}");
+        assert_eq!(Failure::class_of(&error), Class::NotMeasured);
+    }
+}

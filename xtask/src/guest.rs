@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Init inside a virtual machine: waits until the boot's own work has settled, inserts the module, hands report and log to the
+//! host, and ends the machine.
+//!
+//! In virtual time everything here must happen the same way in each boot: no randomness, and no word from the host but
+//! [`Orders`], which are part of the initramfs.
+
+mod settle;
+
+use std::any::Any;
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, mount};
+use rustix::system::{RebootCommand, reboot};
+use rustix::termios::{self, OptionalActions};
+use serde::{Deserialize, Serialize};
+
+use crate::insert::{self, Ending};
+use crate::log::assemble::Assembler;
+use crate::log::environment;
+use crate::log::kmsg::{self, Record};
+use crate::result::Run;
+use crate::vm::handover::{self, Document};
+
+/// Where this program stands in the initramfs.
+pub const INIT: &str = "/init";
+/// Where the module stands in the initramfs.
+pub const MODULE: &str = "/messung.ko";
+/// Where the [`Orders`] stand in the initramfs.
+pub const ORDERS: &str = "/orders.json";
+
+/// What the host wants.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Orders {
+    /// What to do.
+    pub task: Task,
+    /// The line for the handover (`/dev/ttyS1`).
+    pub line: String,
+}
+
+/// What a guest is for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Task {
+    /// Show that instructions run up to here, and end.
+    Probe,
+    /// Insert the module with these parameters.
+    Measure {
+        /// As on insmod's command line.
+        parameters: String,
+    },
+}
+
+/// What a guest has to say, besides the kernel's log.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// How the insertion ended, if it came to one.
+    pub insertion: Option<Ending>,
+    /// What was measured.
+    pub run: Option<Run>,
+    /// The processor, as the guest sees it.
+    pub cpu_model: Option<String>,
+    /// What is wrong with that, or why there is nothing.
+    pub problems: Vec<String>,
+    /// What a reader of the result should know.
+    pub warnings: Vec<String>,
+}
+
+/// Where a guest is. It tells so on its console.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Phase {
+    /// The kernel boots; no mark, it is where a guest begins.
+    Boot,
+    /// Waiting until the boot's background work is done.
+    Settle,
+    /// The module is being inserted.
+    Measure,
+    /// Documents go to the host.
+    HandOver,
+    /// The machine ends.
+    PowerOff,
+}
+
+impl Phase {
+    /// All phases, in order.
+    pub const ALL: [Self; 5] = [
+        Self::Boot,
+        Self::Settle,
+        Self::Measure,
+        Self::HandOver,
+        Self::PowerOff,
+    ];
+
+    /// In words, as in "timed out while …".
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Boot => "booting",
+            Self::Settle => "settling after the boot",
+            Self::Measure => "measuring",
+            Self::HandOver => "handing the result over",
+            Self::PowerOff => "powering off",
+        }
+    }
+}
+
+/// What a line of ours in the kernel's log begins with.
+const SAYS: &str = "messung-init: ";
+/// What a mark of a phase begins with.
+const MARK: &str = "now ";
+
+/// The phase that a line of the console announces.
+pub fn announced(line: &str) -> Option<Phase> {
+    let (_, said) = line.split_once(SAYS)?;
+    let name = said.strip_prefix(MARK)?.trim_end();
+    Phase::ALL.into_iter().find(|phase| phase.name() == name)
+}
+
+/// Whether this process is the init of a guest.
+pub fn is_init() -> bool {
+    std::process::id() == 1
+}
+
+/// The guest's life. Never returns: the kernel would panic.
+pub fn run() -> ExitCode {
+    let outcome = match std::panic::catch_unwind(live) {
+        Ok(outcome) => outcome,
+        Err(panic) => Err(anyhow::anyhow!("panic: {}", panic_text(&*panic))),
+    };
+    if let Err(error) = outcome {
+        say(&format!("failed: {error:#}"));
+    }
+    announce(Phase::PowerOff);
+    // Where the machine can't be switched off, the host ends it.
+    let _ = reboot(RebootCommand::PowerOff);
+    loop {
+        std::thread::sleep(Duration::from_secs(3600));
+    }
+}
+
+fn live() -> Result<()> {
+    mount_all()?;
+    let orders = fs::read_to_string(ORDERS).with_context(|| format!("cannot read {ORDERS}"))?;
+    let Orders { task, line } =
+        serde_json::from_str(&orders).with_context(|| format!("cannot understand {ORDERS}"))?;
+    let Task::Measure { parameters } = task else {
+        announce(Phase::HandOver);
+        return hand_over(&line, &Report::default(), "");
+    };
+    let (report, log) = match std::panic::catch_unwind(|| measure(&parameters)) {
+        Ok(done) => done,
+        Err(panic) => {
+            let mut report = Report::default();
+            report.problems.push(format!(
+                "the guest's init panicked: {}",
+                panic_text(&*panic)
+            ));
+            (report, String::new())
+        }
+    };
+    announce(Phase::HandOver);
+    hand_over(&line, &report, &log)
+}
+
+/// Settles and measures. Whatever goes wrong is in the report; the kernel's log is handed over in any case.
+fn measure(parameters: &str) -> (Report, String) {
+    let mut report = Report {
+        cpu_model: environment::cpu_model(),
+        ..Report::default()
+    };
+    let mut records = Vec::new();
+    if let Err(error) = try_measure(parameters, &mut report, &mut records) {
+        report.problems.push(format!("{error:#}"));
+    }
+    let log: String = lines(&records).map(|line| line + "\n").collect();
+    (report, log)
+}
+
+fn try_measure(parameters: &str, report: &mut Report, records: &mut Vec<Record>) -> Result<()> {
+    // The log is read before and after, not meanwhile: a reader that wakes up at each message would disturb what is measured. The kernel's
+    // buffer is made large enough (`log_buf_len=`), and what did not fit would show as a gap.
+    let mut reader = kmsg::Reader::open()?;
+    announce(Phase::Settle);
+    let settled = settle::settle()?;
+    say(&settled.text());
+    if !settled.quiet {
+        report.warnings.push(settled.text());
+    }
+    records.extend(reader.drain()?);
+    let taint_before = environment::taint();
+
+    announce(Phase::Measure);
+    let ending = insert::insert(Path::new(MODULE), parameters)?;
+    report.insertion = Some(ending);
+    say(&format!("insertion ended: {}", ending.text()));
+
+    records.extend(reader.drain()?);
+    if reader.lost() > 0 {
+        report.problems.push(format!(
+            "{} messages of the kernel were overwritten before they could be read",
+            reader.lost()
+        ));
+    }
+    if ending != Ending::MEASURED {
+        report.problems.push(ending.text());
+    }
+    if environment::module_is_loaded("messung") {
+        report
+            .problems
+            .push("the module is still loaded".to_owned());
+    }
+    report.run = assemble(records).map(|mut run| {
+        environment::complete(&mut run.environment);
+        run.environment.taint_before = taint_before;
+        run.environment.taint_after = environment::taint();
+        run
+    });
+    Ok(())
+}
+
+/// The run in the log: a guest makes one only.
+fn assemble(records: &[Record]) -> Option<Run> {
+    let mut assembler = Assembler::default();
+    for record in records {
+        assembler.take(record.text.as_bytes());
+    }
+    assembler.finish().runs.pop()
+}
+
+fn lines(records: &[Record]) -> impl Iterator<Item = String> + '_ {
+    records.iter().flat_map(Record::lines)
+}
+
+/// Sends report and log to the host, and waits until the last byte has left.
+fn hand_over(line: &str, report: &Report, log: &str) -> Result<()> {
+    let report = serde_json::to_vec(report).context("cannot write the report as JSON")?;
+    let mut file = rustix::fs::open(
+        line,
+        // It must not become the terminal that controls us.
+        OFlags::WRONLY | OFlags::NOCTTY | OFlags::CLOEXEC,
+        Mode::empty(),
+    )
+    .map(File::from)
+    .with_context(|| format!("cannot open {line} to hand over the result"))?;
+    let mut settings =
+        termios::tcgetattr(&file).with_context(|| format!("{line} is no serial line"))?;
+    settings.make_raw();
+    termios::tcsetattr(&file, OptionalActions::Now, &settings)
+        .with_context(|| format!("cannot set {line} up"))?;
+    let mut frames = Vec::new();
+    handover::write(
+        &[(Document::Report, &report), (Document::Log, log.as_bytes())],
+        &mut frames,
+    )
+    .and_then(|()| file.write_all(&frames))
+    .with_context(|| format!("cannot hand the result over on {line}"))?;
+    termios::tcdrain(&file).with_context(|| format!("cannot drain {line}"))
+}
+
+/// The file systems that everything else needs.
+fn mount_all() -> Result<()> {
+    for (kind, target) in [("proc", "/proc"), ("sysfs", "/sys"), ("devtmpfs", "/dev")] {
+        match mount(kind, target, kind, MountFlags::empty(), None) {
+            // devtmpfs may be there already.
+            Ok(()) | Err(Errno::BUSY) => {}
+            Err(error) => {
+                return Err(error).with_context(|| format!("cannot mount {kind} on {target}"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Tells the host which phase begins.
+fn announce(phase: Phase) {
+    say(&format!("{MARK}{}", phase.name()));
+}
+
+/// A line in the kernel's log, and so on the console. Where that fails the console must do.
+fn say(text: &str) {
+    let written = File::options()
+        .write(true)
+        .open("/dev/kmsg")
+        // One write is one message; 6 is KERN_INFO.
+        .and_then(|mut kmsg| kmsg.write_all(format!("<6>{SAYS}{text}\n").as_bytes()));
+    if written.is_err() {
+        println!("{SAYS}{text}");
+    }
+}
+
+/// What a panic said.
+fn panic_text(panic: &(dyn Any + Send)) -> &str {
+    panic
+        .downcast_ref::<String>()
+        .map(String::as_str)
+        .or_else(|| panic.downcast_ref::<&str>().copied())
+        .unwrap_or("without a message")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn phases_are_read_from_the_console() {
+        for phase in Phase::ALL {
+            let line = format!("[    3.141592] {SAYS}{MARK}{}\r", phase.name());
+            assert_eq!(announced(&line), Some(phase));
+        }
+        assert_eq!(announced("[ 1.0] messung-init: insertion ended"), None);
+        assert_eq!(announced("now measuring"), None);
+    }
+
+    #[test]
+    fn orders_survive_json() {
+        for task in [
+            Task::Probe,
+            Task::Measure {
+                parameters: "iterations=5 plan=\"a b\"".to_owned(),
+            },
+        ] {
+            let orders = Orders {
+                task,
+                line: "/dev/ttyS1".to_owned(),
+            };
+            let text = serde_json::to_string(&orders).unwrap();
+            assert_eq!(serde_json::from_str::<Orders>(&text).unwrap(), orders);
+        }
+    }
+}

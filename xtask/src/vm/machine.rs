@@ -1,0 +1,349 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The machines that QEMU can be: one row of data each, and small functions that return groups of arguments.
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use crate::failure::{Class, Failure};
+
+/// A machine.
+#[derive(Debug)]
+pub struct Machine {
+    /// Its name in a row of the table of kernels.
+    pub name: &'static str,
+    /// QEMU's program for its architecture.
+    pub qemu: &'static str,
+    /// QEMU's name for it.
+    pub qemu_machine: &'static str,
+    /// Instructions take two to this many nanoseconds in virtual time: about what a host's emulation keeps up with.
+    pub icount_shift: u32,
+    /// The CPU model that the emulation offers, in virtual time without its sources of randomness.
+    pub virtual_cpu: &'static str,
+    /// CPU models worth a trial under KVM, best first.
+    pub kvm_cpus: &'static [&'static str],
+    /// The CPU model for emulated real time.
+    pub tcg_cpu: &'static str,
+    /// Other arguments that belong to the machine.
+    pub extra: &'static [&'static str],
+    /// MiB of memory.
+    pub memory_mib: u32,
+    /// The console, as the kernel names it.
+    pub console: &'static str,
+    /// The line for the handover; the console's own where there is only one.
+    pub handover: &'static str,
+    /// The longest command line its kernel takes.
+    pub cmdline_limit: usize,
+    /// Whether the guest can switch it off. If not, it is ended once the handover is complete.
+    pub powers_off: bool,
+}
+
+/// All machines.
+const MACHINES: &[Machine] = &[Machine {
+    name: "pc",
+    qemu: "qemu-system-x86_64",
+    qemu_machine: "pc",
+    icount_shift: 2,
+    virtual_cpu: "max,-rdrand,-rdseed",
+    // `-arch-capabilities`: some hosts offer that feature and then fail to set its register.
+    kvm_cpus: &["host", "host,-arch-capabilities", "qemu64"],
+    tcg_cpu: "max",
+    extra: &["-nic", "none", "-vga", "none"],
+    memory_mib: 512,
+    console: "ttyS0",
+    handover: "/dev/ttyS1",
+    cmdline_limit: 2048,
+    powers_off: true,
+}];
+
+/// The machine of a name.
+///
+/// # Errors
+///
+/// There is none; the message lists those there are.
+pub fn find(name: &str) -> anyhow::Result<&'static Machine> {
+    MACHINES
+        .iter()
+        .find(|machine| machine.name == name)
+        .ok_or_else(|| {
+            let known: Vec<_> = MACHINES.iter().map(|machine| machine.name).collect();
+            anyhow::anyhow!(
+                "no machine is called {name:?}; there are {}",
+                known.join(", ")
+            )
+        })
+}
+
+/// What passes time in a guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Time {
+    /// Counted in instructions: the same numbers on any host.
+    Virtual,
+    /// The host's.
+    Real {
+        /// What executes instructions.
+        accelerator: Accelerator,
+        /// The CPU model.
+        cpu_model: &'static str,
+        /// How many CPUs.
+        cpus: u32,
+    },
+}
+
+impl Time {
+    /// What executes instructions.
+    pub const fn accelerator(self) -> Accelerator {
+        match self {
+            Self::Virtual => Accelerator::Tcg,
+            Self::Real { accelerator, .. } => accelerator,
+        }
+    }
+}
+
+/// What executes a guest's instructions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Accelerator {
+    /// The processor itself.
+    Kvm,
+    /// QEMU's emulation.
+    Tcg,
+}
+
+impl Accelerator {
+    /// QEMU's name for it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Kvm => "kvm",
+            Self::Tcg => "tcg",
+        }
+    }
+}
+
+/// The files of a guest, as QEMU sees them.
+#[derive(Clone, Copy, Debug)]
+pub struct Files<'a> {
+    /// The kernel.
+    pub vmlinuz: &'a Path,
+    /// The initramfs.
+    pub initramfs: &'a Path,
+    /// Receives the console.
+    pub console: &'a Path,
+    /// Receives the handover.
+    pub handover: &'a Path,
+}
+
+impl Machine {
+    /// The CPU model that QEMU is told.
+    pub fn cpu_model(&self, time: Time) -> &'static str {
+        match time {
+            Time::Virtual => self.virtual_cpu,
+            Time::Real { cpu_model, .. } => cpu_model,
+        }
+    }
+
+    /// All arguments of QEMU.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's command line is too long.
+    pub fn arguments(
+        &self,
+        time: Time,
+        files: Files<'_>,
+        append: &str,
+    ) -> anyhow::Result<Vec<OsString>> {
+        let cmdline = self.cmdline(time, append)?;
+        Ok([
+            self.hardware(),
+            self.time(time),
+            headless(),
+            serial(files.console),
+            serial(files.handover),
+            kernel(files.vmlinuz, files.initramfs, &cmdline),
+        ]
+        .concat())
+    }
+
+    fn hardware(&self) -> Vec<OsString> {
+        let mut arguments = words(&["-M", self.qemu_machine, "-m"]);
+        arguments.push(format!("{}M", self.memory_mib).into());
+        arguments.extend(words(self.extra));
+        arguments
+    }
+
+    fn time(&self, time: Time) -> Vec<OsString> {
+        match time {
+            Time::Virtual => {
+                // Recording, though nobody wants the record, keeps QEMU's two threads apart: else one of them now and then
+                // lets idle time pass before the other has accounted for what the guest has just executed, and a few
+                // samples differ by some nanoseconds between two runs, the more the busier the host is.
+                let icount = format!(
+                    "shift={},sleep=off,rr=record,rrfile=/dev/null",
+                    self.icount_shift
+                );
+                words(&[
+                    "-accel",
+                    "tcg",
+                    "-smp",
+                    "1",
+                    "-icount",
+                    &icount,
+                    // The clock starts at a fixed date and runs with the instructions.
+                    "-rtc",
+                    "base=2026-01-01,clock=vm",
+                    "-cpu",
+                    self.cpu_model(time),
+                    "-seed",
+                    "1",
+                ])
+            }
+            Time::Real {
+                accelerator,
+                cpu_model,
+                cpus,
+            } => words(&[
+                "-accel",
+                accelerator.name(),
+                "-smp",
+                &cpus.to_string(),
+                "-cpu",
+                cpu_model,
+            ]),
+        }
+    }
+
+    /// The kernel's command line.
+    fn cmdline(&self, time: Time, append: &str) -> anyhow::Result<String> {
+        let mut words = vec![
+            format!("console={}", self.console),
+            // Messages for people go to the console, records do not: they would take long.
+            "loglevel=7".to_owned(),
+            "log_buf_len=4M".to_owned(),
+            // The guest's marks must not fall to a rate limit.
+            "printk.devkmsg=on".to_owned(),
+            // A dead kernel ends the machine, at once.
+            "panic=-1".to_owned(),
+            "oops=panic".to_owned(),
+        ];
+        if time == Time::Virtual {
+            words.extend(["nokaslr".to_owned(), "norandmaps".to_owned()]);
+        }
+        if !append.is_empty() {
+            words.push(append.to_owned());
+        }
+        let cmdline = words.join(" ");
+        // The kernel cuts a longer one, and counts a final NUL.
+        if cmdline.len() >= self.cmdline_limit {
+            return Err(Failure::error(
+                Class::Usage,
+                format!(
+                    "the kernel's command line has {} characters, and machine {} takes {} at most: shorten --append",
+                    cmdline.len(),
+                    self.name,
+                    self.cmdline_limit - 1
+                ),
+            ));
+        }
+        Ok(cmdline)
+    }
+}
+
+/// No window, no monitor, no devices that nobody asked for; a reboot ends the machine.
+fn headless() -> Vec<OsString> {
+    words(&[
+        "-nodefaults",
+        "-no-user-config",
+        "-display",
+        "none",
+        "-monitor",
+        "none",
+        "-no-reboot",
+    ])
+}
+
+/// A serial line that is written to a file: nothing can flow from the host to the guest.
+fn serial(file: &Path) -> Vec<OsString> {
+    let mut backend = OsString::from("file:");
+    backend.push(file);
+    vec!["-serial".into(), backend]
+}
+
+fn kernel(vmlinuz: &Path, initramfs: &Path, cmdline: &str) -> Vec<OsString> {
+    vec![
+        "-kernel".into(),
+        vmlinuz.into(),
+        "-initrd".into(),
+        initramfs.into(),
+        "-append".into(),
+        cmdline.into(),
+    ]
+}
+
+fn words(words: &[&str]) -> Vec<OsString> {
+    words.iter().map(Into::into).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn arguments(time: Time) -> Vec<String> {
+        let files = Files {
+            vmlinuz: Path::new("/boot/vmlinuz"),
+            initramfs: Path::new("/w/initramfs"),
+            console: Path::new("/w/console.log"),
+            handover: Path::new("/w/handover"),
+        };
+        find("pc")
+            .unwrap()
+            .arguments(time, files, "quiet")
+            .unwrap()
+            .into_iter()
+            .map(|word| word.into_string().unwrap())
+            .collect()
+    }
+
+    #[test]
+    fn virtual_time_leaves_nothing_to_chance() {
+        let line = arguments(Time::Virtual).join(" ");
+        for group in [
+            "-accel tcg -smp 1 -icount shift=2,sleep=off,rr=record,rrfile=/dev/null -rtc base=2026-01-01,clock=vm -cpu max,-rdrand,-rdseed -seed 1",
+            "-nic none",
+            "-serial file:/w/console.log -serial file:/w/handover",
+            "nokaslr norandmaps quiet",
+        ] {
+            assert!(line.contains(group), "{group} is not in {line}");
+        }
+    }
+
+    #[test]
+    fn real_time_takes_what_was_found() {
+        let line = arguments(Time::Real {
+            accelerator: Accelerator::Kvm,
+            cpu_model: "host",
+            cpus: 4,
+        })
+        .join(" ");
+        assert!(line.contains("-accel kvm -smp 4 -cpu host"), "{line}");
+        assert!(
+            !line.contains("icount") && !line.contains("nokaslr"),
+            "{line}"
+        );
+    }
+
+    #[test]
+    fn a_long_command_line_is_refused() {
+        let error = find("pc")
+            .unwrap()
+            .cmdline(Time::Virtual, &"x".repeat(2048))
+            .unwrap_err();
+        assert_eq!(Failure::class_of(&error), Class::Usage);
+        assert!(error.to_string().contains("2047"), "{error}");
+    }
+
+    #[test]
+    fn unknown_machines_are_named() {
+        let error = find("mac").unwrap_err().to_string();
+        assert!(error.contains("\"mac\"") && error.contains("pc"), "{error}");
+    }
+}
