@@ -253,8 +253,9 @@ impl Parts {
             .pair
             .map_or(0, |pair| num::div_round(pair.sum, u64::from(pair.count)));
         Measurement {
-            verdict: hz.filter(|_| row.summary.count > 0).map(|hz| {
-                let median = percentiles_ns.get("p50").copied();
+            verdict: hz.and_then(|hz| {
+                let median =
+                    counts.and_then(|counts| counts.least_median(&row.measurement, &row.summary));
                 verdict::verdict(&row.measurement, &row.summary, median, hz, pair)
             }),
             flags: flags(row),

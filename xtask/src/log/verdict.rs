@@ -3,7 +3,7 @@
 //! Whether a row kept what its function promises, and whether something disturbed the run.
 
 use abi::mechanism;
-use abi::plan::Measurement;
+use abi::plan::{Function, Measurement};
 use abi::record::Clocks;
 use abi::summary::Summary;
 
@@ -12,14 +12,18 @@ use crate::result::{State, Verdict};
 /// Two clocks of one machine that differ by more than this are worth a warning, in parts per million.
 const PPM_MAX: f64 = 500.0;
 
-/// Judges a row. `median` and `pair` are nanoseconds; without a median only an early row can be told.
+/// Judges a row: `median` is the least that its median can be, without which only an early row can be told, and `pair`
+/// what a pair of time stamps costs. None where nothing was promised or sampled.
 pub fn verdict(
     measurement: &Measurement,
     summary: &Summary,
     median: Option<u64>,
     hz: u32,
     pair: u64,
-) -> Verdict {
+) -> Option<Verdict> {
+    if summary.count == 0 || measurement.function == Function::None {
+        return None;
+    }
     let above = |ceiling: Option<u64>| {
         ceiling
             .zip(median)
@@ -34,11 +38,11 @@ pub fn verdict(
     } else {
         State::Kept
     };
-    Verdict {
+    Some(Verdict {
         state,
         promise: mechanism::promise(measurement.function).to_owned(),
         source: mechanism::source(measurement.function).to_owned(),
-    }
+    })
 }
 
 /// What the clocks at both ends of a run tell: what disturbed it, and what to warn of.
@@ -81,44 +85,53 @@ pub fn clocks(
 mod tests {
     use super::*;
 
-    fn state(text: &str, samples: &[u64], median: u64) -> State {
+    fn state(text: &str, samples: &[u64], median: u64) -> Option<State> {
         let row = abi::plan::rows(text, 1).next().unwrap().unwrap();
         let mut summary = Summary::default();
         for &sample in samples {
             let error = abi::summary::error(&row, sample);
             summary.record(sample, abi::summary::floor(&row), error);
         }
-        verdict(&row, &summary, Some(median), 250, 168).state
+        verdict(&row, &summary, Some(median), 250, 168).map(|verdict| verdict.state)
     }
 
     #[test]
     fn judges_by_floor_and_mechanism() {
-        assert_eq!(state("udelay:100us", &[99_560], 99_560), State::Kept);
-        assert_eq!(state("udelay:1ms", &[992_360], 992_360), State::Early);
-        assert_eq!(state("udelay:100us", &[105_000], 105_000), State::Late);
-        assert_eq!(state("msleep:24ms", &[27_999_000], 27_999_000), State::Kept);
+        assert_eq!(state("udelay:100us", &[99_560], 99_560), Some(State::Kept));
+        assert_eq!(state("udelay:1ms", &[992_360], 992_360), Some(State::Early));
+        assert_eq!(
+            state("udelay:100us", &[105_000], 105_000),
+            Some(State::Late)
+        );
+        assert_eq!(
+            state("msleep:24ms", &[27_999_000], 27_999_000),
+            Some(State::Kept)
+        );
         assert_eq!(
             state("msleep:24ms", &[23_999_999], 23_999_999),
-            State::Early
+            Some(State::Early)
         );
-        assert_eq!(state("msleep:24ms", &[32_000_000], 32_000_000), State::Late);
+        assert_eq!(
+            state("msleep:24ms", &[32_000_000], 32_000_000),
+            Some(State::Late)
+        );
         assert_eq!(
             state("msleep:10ms", &[15_999_000], 15_999_000),
-            State::ExceedsDocument
+            Some(State::ExceedsDocument)
         );
         assert_eq!(
             state("usleep_range:15us", &[33_000], 33_000),
-            State::ExceedsDocument
+            Some(State::ExceedsDocument)
         );
         assert_eq!(
             state("usleep_range:15us..50us", &[33_000], 33_000),
-            State::Kept
+            Some(State::Kept)
         );
         assert_eq!(
             state("hrtimer:15us", &[15_000_000], 15_000_000),
-            State::Kept
+            Some(State::Kept)
         );
-        assert_eq!(state("none", &[168], 168), State::Kept);
+        assert_eq!(state("none", &[168], 168), None);
     }
 
     #[test]
