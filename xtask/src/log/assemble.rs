@@ -35,8 +35,42 @@ pub struct Log {
 pub struct Assembler {
     parts: Vec<Parts>,
     people: Vec<Vec<people::Line>>,
-    /// Identities of damaged records, as far as they can be read.
-    damaged: Vec<Option<Identity>>,
+    damaged: Damaged,
+}
+
+/// How many damaged records there were, by the identity that can still be read of them. However many identities a
+/// damaged log makes up, only some are kept.
+#[derive(Default)]
+struct Damaged {
+    of: BTreeMap<(u32, u64), u32>,
+    others: u32,
+}
+
+impl Damaged {
+    const MOST: usize = 1000;
+
+    fn add(&mut self, identity: Option<Identity>) {
+        let room = self.of.len() < Self::MOST;
+        let count = match identity.map(|identity| (identity.id, identity.stamp)) {
+            Some(key) if room || self.of.contains_key(&key) => self.of.entry(key).or_default(),
+            _ => &mut self.others,
+        };
+        *count = count.saturating_add(1);
+    }
+
+    /// Takes out those of a run.
+    fn take(&mut self, identity: &Identity) -> u32 {
+        self.of
+            .remove(&(identity.id, identity.stamp))
+            .unwrap_or_default()
+    }
+
+    /// All that are left.
+    fn left(&self) -> u32 {
+        self.of
+            .values()
+            .fold(self.others, |sum, count| sum.saturating_add(*count))
+    }
 }
 
 /// What arrived of a run.
@@ -83,7 +117,7 @@ impl Assembler {
         match std::str::from_utf8(message) {
             Ok(text) if decode::looks_like_record(text) => match decode::decode(text) {
                 Ok((envelope, record)) => self.parts(&envelope).take(&envelope, &record),
-                Err(_) => self.damaged.push(identity(text)),
+                Err(_) => self.damaged.add(identity(text)),
             },
             Ok(text) => {
                 if let Some(line) = people::read(text) {
@@ -92,7 +126,7 @@ impl Assembler {
             }
             Err(_) if message.starts_with(b"@") => {
                 self.damaged
-                    .push(identity(&String::from_utf8_lossy(message)));
+                    .add(identity(&String::from_utf8_lossy(message)));
             }
             Err(_) => {}
         }
@@ -120,30 +154,19 @@ impl Assembler {
         let Self {
             parts,
             people,
-            damaged,
+            mut damaged,
         } = self;
-        let of = |identity: &Identity| {
-            damaged
-                .iter()
-                .filter(|damaged| damaged.as_ref() == Some(identity))
-                .count()
-        };
-        let known = |identity: &Identity| parts.iter().any(|parts| parts.identity == *identity);
-        let strays = damaged
-            .iter()
-            .filter(|damaged| !damaged.as_ref().is_some_and(known))
-            .count();
         let runs = if parts.is_empty() {
             people.iter().map(|lines| people_run(lines)).collect()
         } else {
             parts
                 .iter()
-                .map(|parts| parts.run(of(&parts.identity)))
+                .map(|parts| parts.run(damaged.take(&parts.identity)))
                 .collect()
         };
         Log {
             runs,
-            damaged: u32::try_from(strays).unwrap_or(u32::MAX),
+            damaged: damaged.left(),
         }
     }
 }
@@ -201,7 +224,7 @@ impl Parts {
         }
     }
 
-    fn run(&self, damaged: usize) -> Run {
+    fn run(&self, damaged: u32) -> Run {
         let mut problems = self.problems(damaged);
         let complete = problems.is_empty();
         let start = self.start.as_ref();
@@ -245,9 +268,6 @@ impl Parts {
             .counts
             .get(&row.index)
             .filter(|counts| counts.is_whole(&row.summary));
-        let percentiles_ns = counts
-            .map(|counts| counts.percentiles(&row.measurement, &row.summary))
-            .unwrap_or_default();
         let hz = self.start.as_ref().and_then(|start| start.environment.hz);
         let pair = self
             .pair
@@ -259,7 +279,9 @@ impl Parts {
                 verdict::verdict(&row.measurement, &row.summary, median, hz, pair)
             }),
             flags: flags(row),
-            percentiles_ns,
+            percentiles_ns: counts
+                .map(|counts| counts.percentiles(&row.measurement, &row.summary))
+                .unwrap_or_default(),
             histogram: counts.map(Counts::histogram),
             worst: self.outliers.get(&row.index).cloned().unwrap_or_default(),
             ..measurement(row)
@@ -310,7 +332,7 @@ impl Parts {
     }
 
     /// Why this run is not complete, in sentences; nothing where it is.
-    fn problems(&self, damaged: usize) -> Vec<String> {
+    fn problems(&self, damaged: u32) -> Vec<String> {
         let mut problems = Vec::new();
         match &self.start {
             None => problems.push(

@@ -14,7 +14,7 @@ use proptest::prelude::*;
 
 use super::assemble::{Assembler, Log};
 use super::stream;
-use crate::result::Run;
+use crate::result::{Run, State};
 
 /// 2026-11-30 22:00:01 UTC.
 const STAMP: u64 = 1_796_076_001_123_456_789;
@@ -583,6 +583,30 @@ fn a_damaged_copy_of_a_record_does_no_harm() {
     let lines = run(7);
     let log = format!("{}\n{}", &lines[0][..50], printk(&lines));
     check("damaged copy", &read(log.as_bytes()), COMPLETE);
+}
+
+#[test]
+fn a_sleep_that_ends_with_its_tick_is_not_late() {
+    // The histogram alone would leave room for a median beyond the tick.
+    for run in read(&saved("dmesg-article")).runs {
+        for row in run
+            .measurements
+            .iter()
+            .filter(|row| row.function == "msleep")
+        {
+            let state = row.verdict.as_ref().map(|verdict| verdict.state);
+            assert_ne!(state, Some(State::Late), "{row:?}");
+        }
+    }
+}
+
+#[test]
+fn damage_of_many_identities_is_counted_in_bounded_memory() {
+    let log: String = (0..5000)
+        .map(|id| format!("messung: @{id:08x}-0000000000000001 0 begin *00000000\n"))
+        .collect();
+    let log = read(log.as_bytes());
+    assert_eq!((log.runs.len(), log.damaged), (0, 5000));
 }
 
 #[test]
