@@ -34,7 +34,7 @@ pub struct Log {
 #[derive(Default)]
 pub struct Assembler {
     parts: Vec<Parts>,
-    people: Vec<Vec<people::Line>>,
+    people: people::Runs,
     damaged: Damaged,
 }
 
@@ -119,11 +119,7 @@ impl Assembler {
                 Ok((envelope, record)) => self.parts(&envelope).take(&envelope, &record),
                 Err(_) => self.damaged.add(identity(text)),
             },
-            Ok(text) => {
-                if let Some(line) = people::read(text) {
-                    people::add(&mut self.people, line);
-                }
-            }
+            Ok(text) => self.people.take(text),
             Err(_) if message.starts_with(b"@") => {
                 self.damaged
                     .add(identity(&String::from_utf8_lossy(message)));
@@ -157,7 +153,7 @@ impl Assembler {
             mut damaged,
         } = self;
         let runs = if parts.is_empty() {
-            people.iter().map(|lines| people_run(lines)).collect()
+            people.runs()
         } else {
             parts
                 .iter()
@@ -484,7 +480,7 @@ fn flags(row: &Row) -> Vec<String> {
 }
 
 /// A row with nothing but its request.
-fn asked(index: u32, asked: &abi::plan::Measurement, count: u32) -> Measurement {
+pub(super) fn asked(index: u32, asked: &abi::plan::Measurement, count: u32) -> Measurement {
     Measurement {
         index,
         function: asked.function.spec().name.to_owned(),
@@ -541,51 +537,8 @@ fn ppm(measured: u64, reference: u64) -> Option<f64> {
     Some(difference / reference as f64 * 1e6)
 }
 
-/// A run of which only the lines for people are there.
-fn people_run(lines: &[people::Line]) -> Run {
-    let rows = lines.first().map_or(0, |line| line.rows);
-    let mut warnings = vec![
-        "the log has the lines for people only, no records (they are at debug level): kernel, identity and \
-         completeness of this run are unknown"
-            .to_owned(),
-    ];
-    if lines.len() < rows as usize {
-        warnings.push(format!("{} of {rows} rows are there", lines.len()));
-    }
-    Run {
-        schema: SCHEMA.to_owned(),
-        tool: this_tool(),
-        run: Identity { id: 0, stamp: 0 },
-        complete: false,
-        plan: lines
-            .iter()
-            .map(|line| line.measurement.to_string())
-            .collect::<Vec<_>>()
-            .join(","),
-        fault: lines.iter().find_map(|line| line.fault.clone()),
-        environment: Environment::default(),
-        platform: None,
-        instrument: None,
-        measurements: lines
-            .iter()
-            .map(|line| Measurement {
-                shortest_ns: Some(line.shortest),
-                mean_ns: Some(line.mean),
-                highest_ns: Some(line.highest),
-                early: Some(Early {
-                    count: line.early,
-                    worst_ns: None,
-                }),
-                ..asked(line.index, &line.measurement, line.samples)
-            })
-            .collect(),
-        disturbances: Vec::new(),
-        warnings,
-        unknown: Unknown::new(),
-    }
-}
-
-fn this_tool() -> Tool {
+/// This program, as the writer of a result.
+pub(super) fn this_tool() -> Tool {
     Tool {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         unknown: Unknown::new(),

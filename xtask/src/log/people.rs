@@ -1,36 +1,191 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Reads the lines for people:
-//! `[2/14] udelay 15 us, irqoff: shortest: 15.340 mean: 15.340 highest: 15.340 us (1000 samples, 0 early)`.
+//! Reads the lines for people, where a log has nothing else:
+//!
+//! ```text
+//! measuring 14 rows on Linux 7.3.4+deb13-amd64, HZ=250, 1 CPUs
+//! [2/14] udelay 15 us, irqoff: shortest: 15.340 mean: 15.340 highest: 15.340 us (1000 samples, 0 early)
+//! ```
 
 use abi::num;
 use abi::plan::{self, Measurement};
 
-/// What such a line carries.
+use super::assemble::{asked, this_tool};
+use crate::result::{self, Early, Environment, Identity, Run, SCHEMA, Unknown};
+
+/// The line that begins a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Line {
-    /// Place in the plan, from 0.
-    pub index: u32,
-    /// Rows of the plan.
-    pub rows: u32,
-    /// What was measured. The samples taken stand for the iterations, which the line does not tell.
-    pub measurement: Measurement,
-    /// Shortest elapsed time in nanoseconds.
-    pub shortest: u64,
-    /// Mean elapsed time.
-    pub mean: u64,
-    /// Highest elapsed time.
-    pub highest: u64,
-    /// Samples taken.
-    pub samples: u32,
-    /// Samples below the floor.
-    pub early: u32,
-    /// Name of the fault that was planted in a test build.
-    pub fault: Option<String>,
+struct Heading {
+    rows: u32,
+    release: String,
+    hz: u32,
+    cpus: u32,
 }
 
-/// Reads a message, `messung: ` taken off. Anything else than a whole line with samples is none.
-pub fn read(message: &str) -> Option<Line> {
+/// The line of a row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Line {
+    /// Place in the plan, from 0.
+    index: u32,
+    /// Rows of the plan.
+    rows: u32,
+    /// What was measured. The samples taken stand for the iterations, which the line does not tell.
+    measurement: Measurement,
+    /// Shortest elapsed time in nanoseconds.
+    shortest: u64,
+    /// Mean elapsed time.
+    mean: u64,
+    /// Highest elapsed time.
+    highest: u64,
+    /// Samples taken.
+    samples: u32,
+    /// Samples below the floor.
+    early: u32,
+    /// Name of the fault that was planted in a test build.
+    fault: Option<String>,
+}
+
+/// Runs that lines for people make up. Nothing in a line says which run it belongs to, so they must come in order.
+#[derive(Debug, Default)]
+pub struct Runs(Vec<Lines>);
+
+/// What is there of a run.
+#[derive(Debug, Default)]
+struct Lines {
+    heading: Option<Heading>,
+    rows: Vec<Line>,
+}
+
+impl Runs {
+    /// Takes a message, `messung: ` taken off. What is no line for people is passed over.
+    pub fn take(&mut self, message: &str) {
+        if let Some(heading) = heading(message) {
+            // The log may have been read twice, or each line be there twice.
+            let last = self.0.last();
+            if last.and_then(|run| run.heading.as_ref()) != Some(&heading)
+                || last.is_some_and(|run| !run.rows.is_empty())
+            {
+                self.0.push(Lines {
+                    heading: Some(heading),
+                    rows: Vec::new(),
+                });
+            }
+        } else if let Some(line) = read(message) {
+            self.add(line);
+        }
+    }
+
+    /// Adds a line to the last run, or begins another: runs count their rows upwards. The same line again is the same
+    /// row.
+    fn add(&mut self, line: Line) {
+        match self.0.last_mut() {
+            Some(run) if run.rows.contains(&line) => {}
+            Some(run) if run.goes_on_with(&line) => run.rows.push(line),
+            _ => self.0.push(Lines {
+                heading: None,
+                rows: vec![line],
+            }),
+        }
+    }
+
+    /// The runs of which there are rows.
+    pub fn runs(&self) -> Vec<Run> {
+        self.0
+            .iter()
+            .filter(|lines| !lines.rows.is_empty())
+            .map(Lines::run)
+            .collect()
+    }
+}
+
+impl Lines {
+    fn goes_on_with(&self, line: &Line) -> bool {
+        match (self.rows.last(), &self.heading) {
+            (Some(last), _) => last.rows == line.rows && last.index < line.index,
+            (None, Some(heading)) => heading.rows == line.rows,
+            (None, None) => true,
+        }
+    }
+
+    fn run(&self) -> Run {
+        let rows = self.rows.first().map_or(0, |line| line.rows);
+        let mut warnings = vec![
+            "the log has the lines for people only, no records (they are at debug level): which run this is, and \
+             whether all of it is there, is unknown"
+                .to_owned(),
+        ];
+        if self.rows.len() < rows as usize {
+            warnings.push(format!("of {rows} rows, {} are there", self.rows.len()));
+        }
+        let items: Vec<_> = self
+            .rows
+            .iter()
+            .map(|line| line.measurement.to_string())
+            .collect();
+        Run {
+            schema: SCHEMA.to_owned(),
+            tool: this_tool(),
+            run: Identity { id: 0, stamp: 0 },
+            complete: false,
+            plan: items.join(","),
+            fault: self.rows.iter().find_map(|line| line.fault.clone()),
+            environment: self
+                .heading
+                .as_ref()
+                .map_or_else(Environment::default, Heading::environment),
+            platform: None,
+            instrument: None,
+            measurements: self.rows.iter().map(Line::measurement).collect(),
+            disturbances: Vec::new(),
+            warnings,
+            unknown: Unknown::new(),
+        }
+    }
+}
+
+impl Heading {
+    fn environment(&self) -> Environment {
+        Environment {
+            kernel_release: Some(self.release.clone()),
+            hz: Some(self.hz),
+            cpus: Some(self.cpus),
+            ..Environment::default()
+        }
+    }
+}
+
+impl Line {
+    fn measurement(&self) -> result::Measurement {
+        result::Measurement {
+            shortest_ns: Some(self.shortest),
+            mean_ns: Some(self.mean),
+            highest_ns: Some(self.highest),
+            early: Some(Early {
+                count: self.early,
+                worst_ns: None,
+            }),
+            ..asked(self.index, &self.measurement, self.samples)
+        }
+    }
+}
+
+/// Reads the line that begins a run.
+fn heading(message: &str) -> Option<Heading> {
+    let (rows, rest) = message
+        .strip_prefix("measuring ")?
+        .split_once(" rows on Linux ")?;
+    let (release, rest) = rest.split_once(", HZ=")?;
+    let (hz, cpus) = rest.split_once(", ")?;
+    Some(Heading {
+        rows: number(rows)?,
+        release: release.to_owned(),
+        hz: number(hz)?,
+        cpus: number(cpus.trim_end().strip_suffix(" CPUs")?)?,
+    })
+}
+
+/// Reads the line of a row. Anything else than a whole line with samples is none.
+fn read(message: &str) -> Option<Line> {
     let (index, rest) = message.strip_prefix('[')?.split_once('/')?;
     let (rows, rest) = rest.split_once("] ")?;
     let (title, rest) = rest.split_once(": shortest: ")?;
@@ -54,23 +209,6 @@ pub fn read(message: &str) -> Option<Line> {
         early: number(early)?,
         fault: fault(mark)?,
     })
-}
-
-/// Adds a line to the last run, or begins another: runs count their rows upwards. The same line again is the same row.
-pub fn add(runs: &mut Vec<Vec<Line>>, line: Line) {
-    if runs.last().is_some_and(|run| run.contains(&line)) {
-        return;
-    }
-    match runs.last_mut() {
-        Some(run)
-            if run
-                .last()
-                .is_some_and(|last| last.rows == line.rows && last.index < line.index) =>
-        {
-            run.push(line);
-        }
-        _ => runs.push(vec![line]),
-    }
 }
 
 /// Reads what [`plan::Title`] writes: `usleep_range 15 us to 20 us, fifo:99, CPU 3`.
@@ -223,17 +361,56 @@ mod tests {
             early: 0,
             fault: None,
         };
-        let mut runs = Vec::new();
+        let mut runs = Runs::default();
         for line in [line(0, 2), line(0, 2), line(2, 3), line(1, 4), line(0, 5)] {
-            add(&mut runs, line);
+            runs.add(line);
         }
+        let rows: Vec<_> = runs.0.into_iter().map(|lines| lines.rows).collect();
         assert_eq!(
-            runs,
+            rows,
             [
                 vec![line(0, 2), line(2, 3)],
                 vec![line(1, 4)],
                 vec![line(0, 5)]
             ]
         );
+    }
+
+    #[test]
+    fn a_heading_begins_a_run_and_tells_the_kernel() {
+        let text = "measuring 14 rows on Linux 7.3.4+deb13-amd64, HZ=250, 1 CPUs";
+        let row = row("udelay:15us", 1);
+        let line = People {
+            row: &row,
+            rows: 14,
+        }
+        .to_string();
+        let mut runs = Runs::default();
+        // A run that was lost but for its heading is none.
+        for message in [
+            text,
+            text,
+            &line,
+            text,
+            &line,
+            &line,
+            "measuring 14 rows",
+            text,
+        ] {
+            runs.take(message);
+        }
+        let runs = runs.runs();
+        assert_eq!(runs.len(), 2);
+        for run in runs {
+            assert_eq!(
+                run.environment.kernel_release.as_deref(),
+                Some("7.3.4+deb13-amd64")
+            );
+            assert_eq!(
+                (run.environment.hz, run.environment.cpus),
+                (Some(250), Some(1))
+            );
+            assert_eq!(run.measurements.len(), 1);
+        }
     }
 }

@@ -52,7 +52,7 @@ fn doubts(run: &Run) -> Vec<String> {
         ));
     }
     if !run.complete {
-        doubts.push("INCOMPLETE: this is not the whole run".to_owned());
+        doubts.push("INCOMPLETE: some of this run is missing, or not known to be there".to_owned());
     }
     doubts.extend(
         run.warnings
