@@ -132,6 +132,19 @@ impl Cache {
         })
     }
 
+    /// A new folder for what is needed only for a while. It goes with the value.
+    ///
+    /// # Errors
+    ///
+    /// The file system refuses.
+    pub fn scratch(&self, name: &str) -> Result<Scratch> {
+        // A killed run's is swept like anything half-made.
+        let path = self.join(format!("{name}{PARTIAL}"));
+        remove_all(&path)?;
+        fs::create_dir(&path).with_context(|| format!("cannot make {}", path.display()))?;
+        Ok(Scratch(path))
+    }
+
     /// Removes everything in the cache, and says how many bytes of disk that frees.
     ///
     /// # Errors
@@ -163,6 +176,24 @@ impl Cache {
             Ok(())
         }
         level(&self.path, depth)
+    }
+}
+
+/// A folder that is removed when this is dropped.
+#[derive(Debug)]
+pub struct Scratch(PathBuf);
+
+impl Scratch {
+    /// The folder.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // The next run sweeps again.
+        let _ = remove_all(&self.0);
     }
 }
 

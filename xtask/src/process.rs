@@ -11,6 +11,7 @@ use std::{
     fmt::Write as _,
     io::{self, BufRead, BufReader, Read},
     os::unix::process::{CommandExt as _, ExitStatusExt as _},
+    path::PathBuf,
     process::{Child, Command, ExitStatus, Stdio},
     sync::{
         Arc,
@@ -83,6 +84,27 @@ impl Interrupt {
     pub fn raise(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
+}
+
+/// A command whose program gets `signal` when the thread that started it ends, even when we are killed: a group is ended by us,
+/// but nobody ends it after a SIGKILL or a crash of ours.
+///
+/// `setpriv` is part of util-linux, as `unshare` is; without it the program is merely not tied.
+pub fn tied(program: &str, signal: &str) -> Command {
+    let Some(setpriv) = find_program("setpriv") else {
+        return Command::new(program);
+    };
+    let mut command = Command::new(setpriv);
+    command.args(["--pdeathsig", signal, "--", program]);
+    command
+}
+
+/// Where a program is in `PATH`.
+pub fn find_program(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path)
+        .map(|folder| folder.join(name))
+        .find(|file| file.is_file())
 }
 
 /// A child that leads a process group of its own. The whole group is killed when this is dropped.
@@ -663,6 +685,23 @@ mod tests {
         let status = group.try_wait().unwrap().unwrap();
         assert_eq!(status_text(status), "killed by signal 9");
         assert!(goes(&seconds(1002)));
+    }
+
+    #[test]
+    fn a_tied_program_ends_with_the_thread_that_started_it() {
+        let started = thread::spawn(|| {
+            let mut command = tied("sleep", "KILL");
+            command.arg(seconds(1005));
+            let group = Group::spawn(command).unwrap();
+            thread::sleep(Duration::from_millis(200));
+            group
+        });
+        let mut group = started.join().unwrap();
+        if find_program("setpriv").is_some() {
+            thread::sleep(Duration::from_millis(200));
+            let status = group.try_wait().unwrap().unwrap();
+            assert_eq!(status_text(status), "killed by signal 9");
+        }
     }
 
     #[test]

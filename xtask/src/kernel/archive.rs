@@ -79,6 +79,25 @@ pub enum Refusal {
     Unreachable(String),
 }
 
+/// An error that speaks against one suite, as opposed to this machine or the whole archive.
+#[derive(Debug)]
+pub struct Refused(String);
+
+impl Refused {
+    /// With a sentence that names the suite and what is wrong.
+    pub fn error(why: String) -> anyhow::Error {
+        anyhow::Error::new(Self(why))
+    }
+}
+
+impl std::fmt::Display for Refused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Refused {}
+
 impl<'a> Archive<'a> {
     /// Sets up apt's own world for an architecture. Touches no network.
     ///
@@ -298,10 +317,10 @@ impl<'a> Archive<'a> {
         match result {
             Ok(_) => Ok(()),
             Err(error) => Err(match refusal(&lines) {
-                Some(Refusal::Hash(file)) => anyhow!(
+                Some(Refusal::Hash(file)) => Refused::error(format!(
                     "suite {} is refused, {file} is not what the signed index says",
                     suite.name
-                ),
+                )),
                 Some(Refusal::Unreachable(text)) => {
                     anyhow!("the archive cannot be reached: {text}")
                 }

@@ -20,7 +20,7 @@ use crate::{
     cache::{Cache, require_space},
     event::{Event, Unit},
     kernel::archive::{Archive, KEYRING, Suite},
-    process::{Env, Stream},
+    process::{Env, Stream, find_program, tied},
 };
 
 /// What a tree takes on the disk, with room to spare.
@@ -252,7 +252,7 @@ impl Tree {
         require_space(&scratch, TREE_BYTES, "making the build root")?;
         cache.whole(&tree.root, |path| {
             fs::create_dir(path).with_context(|| format!("cannot make {}", path.display()))?;
-            let mut make = Command::new("mmdebstrap");
+            let mut make = tied("mmdebstrap", "TERM");
             make.env("LC_ALL", "C")
                 .env("TMPDIR", &scratch)
                 .args(mmdebstrap_arguments(
@@ -260,7 +260,7 @@ impl Tree {
                     tree.is_root,
                     archive.network(),
                 ));
-            let mut unpack = Command::new("tar");
+            let mut unpack = tied("tar", "KILL");
             unpack
                 .env("LC_ALL", "C")
                 .args([
@@ -326,7 +326,7 @@ impl Tree {
 
     /// `unshare` with the namespaces that entering takes. What it runs dies with it.
     fn unshare(&self) -> Command {
-        let mut command = Command::new("unshare");
+        let mut command = tied("unshare", "KILL");
         command
             .env_clear()
             .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
@@ -393,14 +393,6 @@ fn scratch_folder() -> PathBuf {
 /// Whether we are root.
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
-}
-
-/// Where a program is in `PATH`.
-pub fn find_program(name: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path)
-        .map(|folder| folder.join(name))
-        .find(|file| file.is_file())
 }
 
 /// What building a tree needs of the host: installed by apt, after saying so, where we are root on Debian or Ubuntu.

@@ -8,7 +8,6 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    process::Command,
     time::Duration,
 };
 
@@ -22,7 +21,7 @@ use crate::{
         proof,
         table::{Arch, Release, Series},
     },
-    process::{Env, Stream},
+    process::{Env, Stream, tied},
 };
 
 /// Where a kernel folder is seen inside the build root.
@@ -114,7 +113,7 @@ impl Unpacked {
         {
             let deb = entry.path();
             if deb.extension().is_some_and(|extension| extension == "deb") {
-                let mut unpack = Command::new("dpkg-deb");
+                let mut unpack = tied("dpkg-deb", "KILL");
                 unpack.arg("--extract").arg(&deb).arg(folder.join("x"));
                 let label = format!("unpacking {}", entry.file_name().to_string_lossy());
                 env.run(unpack, &label, Some(UNPACK_DEADLINE))?;
@@ -165,7 +164,7 @@ impl Unpacked {
                 .with_context(|| format!("cannot copy {}", from.display()))?;
         }
 
-        let mut unpack = Command::new("tar");
+        let mut unpack = tied("tar", "KILL");
         unpack
             .env("LC_ALL", "C")
             .args([

@@ -18,12 +18,12 @@ use anyhow::{Context as _, Result, bail};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    cache::{Cache, remove_all, require_space},
+    cache::{Cache, require_space},
     event::Event,
     failure::{Class, Failure},
     process::Env,
 };
-use archive::{Archive, Suite};
+use archive::{Archive, Refused, Suite};
 use build_root::{RUST_PACKAGES, Recipe, Tree};
 use folder::{FOLDER_BYTES, Unpacked};
 use table::{Offer, Release, Row};
@@ -98,7 +98,7 @@ pub fn prepare(env: &Env<'_>, row: &'static Row, options: &Options) -> Result<Ke
     let cache = Cache::open(env)?;
     let cached = cached(&cache, row).filter(|_| !options.refresh);
     if let Some(info) = cached {
-        return kernel(cache, row, info);
+        return kernel(env, cache, row, info);
     }
     if Tree::is_overridden() {
         bail!("the cache holds no kernel {}", row.name);
@@ -106,17 +106,18 @@ pub fn prepare(env: &Env<'_>, row: &'static Row, options: &Options) -> Result<Ke
     build_root::ensure_host_tools(env)?;
     let archive = Archive::open(*env, &cache, row.arch.debian, options)?;
     let info = fetch(env, &cache, &archive, row)?;
-    for warning in &info.warnings {
-        env.emit(Event::Warning(warning.clone()));
-    }
     let pinned = Pinned {
         release: info.release.clone(),
     };
     cache.write(row_file(row), &json(&pinned)?)?;
-    kernel(cache, row, info)
+    kernel(env, cache, row, info)
 }
 
-fn kernel(cache: Cache, row: &'static Row, info: Info) -> Result<Kernel> {
+/// Puts together what is ready, and tells what is doubtful about it.
+fn kernel(env: &Env<'_>, cache: Cache, row: &'static Row, info: Info) -> Result<Kernel> {
+    for warning in &info.warnings {
+        env.emit(Event::Warning(warning.clone()));
+    }
     Ok(Kernel {
         row,
         path: cache.join(kernel_folder(&info.release)),
@@ -151,18 +152,16 @@ fn fetch(env: &Env<'_>, cache: &Cache, archive: &Archive<'_>, row: &'static Row)
                 if is_last || !is_refusal(&error) {
                     return Err(error);
                 }
-                looked.refuse(env, format!("{error:#}"));
+                looked.refuse(format!("{error:#}"));
             }
         }
     }
     looked.attempt(env, cache, archive, row)
 }
 
-/// Marks errors that speak against one suite, not against the machine: the next suite may do.
+/// Whether an error speaks against one suite, not against the machine: the next suite may do.
 fn is_refusal(error: &anyhow::Error) -> bool {
-    error
-        .chain()
-        .any(|cause| cause.to_string().starts_with("suite "))
+    error.chain().any(|cause| cause.is::<Refused>())
 }
 
 /// What has been seen of a row's suites so far.
@@ -201,8 +200,7 @@ impl Looked {
     }
 
     /// Never again offers the suite that was looked at last, and says why.
-    fn refuse(&mut self, env: &Env<'_>, why: String) {
-        env.emit(Event::Warning(why.clone()));
+    fn refuse(&mut self, why: String) {
         self.warnings.push(why);
         if let Some(last) = self.offers.last_mut() {
             *last = Offer::None;
@@ -270,10 +268,7 @@ fn make(
     }
 
     require_space(&cache.join(""), FOLDER_BYTES, "the kernel folder")?;
-    let unpacked_folder = cache.join("downloads.partial");
-    remove_all(&unpacked_folder)?;
-    fs::create_dir_all(&unpacked_folder)
-        .with_context(|| format!("cannot make {}", unpacked_folder.display()))?;
+    let downloads = cache.scratch("downloads")?;
     env.emit(Event::Step(format!(
         "downloading the kernel {}",
         release.name
@@ -281,9 +276,9 @@ fn make(
     archive.download(
         suite,
         &folder::packages(release, &version),
-        &unpacked_folder,
+        downloads.path(),
     )?;
-    let unpacked = Unpacked::new(env, &unpacked_folder, release)?;
+    let unpacked = Unpacked::new(env, downloads.path(), release)?;
     let rustc = proof::rustc_text(&unpacked.config)?.to_owned();
 
     let recipe = Recipe {
@@ -310,7 +305,6 @@ fn make(
         fs::write(&info_file, json(&info)?)
             .with_context(|| format!("cannot write {}", info_file.display()))
     })?;
-    remove_all(&unpacked_folder)?;
     Ok(info)
 }
 
@@ -328,10 +322,10 @@ fn rust_package_version(archive: &Archive<'_>, root: &[Suite], rustc: &str) -> R
         }
     }
     let last = root.last().map_or("", |suite| suite.name.as_str());
-    bail!(
+    Err(Refused::error(format!(
         "suite {last} does not have the rustc {wanted} that built its kernel; it has {}",
         seen.join(", ")
-    )
+    )))
 }
 
 fn row_file(row: &Row) -> PathBuf {
