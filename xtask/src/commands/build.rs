@@ -56,8 +56,8 @@ impl KernelOptions {
 /// A factor for deadlines.
 fn factor(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
-        Ok(factor) if (0.1..=1000.0).contains(&factor) => Ok(factor),
-        _ => Err("a number from 0.1 to 1000 is needed".to_owned()),
+        Ok(factor) if (0.01..=1000.0).contains(&factor) => Ok(factor),
+        _ => Err("a number from 0.01 to 1000 is needed".to_owned()),
     }
 }
 

@@ -15,13 +15,13 @@ use super::build::KernelOptions;
 use crate::event::{Event, Sink};
 use crate::failure::{Class, Failure};
 use crate::guest::{Report, Task};
-use crate::kernel::{self, module};
+use crate::kernel::{self, Kernel, module};
 use crate::process::{Env, Interrupt};
 use crate::result::{Platform, PlatformKind, Run, Unknown};
 use crate::ui::Ui;
 use crate::vm::accelerator::{self, EMULATED};
 use crate::vm::launch::{Guest, Launcher};
-use crate::vm::machine::{Accelerator, Time};
+use crate::vm::machine::{self, Accelerator, Time};
 use crate::vm::supervisor::{Folder, Limits, Outcome};
 use crate::writers::json;
 
@@ -101,6 +101,10 @@ pub fn run(options: Options, ui: &Ui) -> Result<()> {
     } = options;
     let asked = asked(real_time, virtual_time, accel, cpus)?;
     check_plan(&plan, iterations, asked)?;
+    let slow_factor = kernel.slow_factor;
+    let (row, options) = kernel.resolve()?;
+    // The longest command line is that of virtual time.
+    machine::find(row.machine)?.cmdline(Time::Virtual, &append)?;
     let json = json.as_deref().map(json::Output::create).transpose()?;
     let output = output.map(Output::create).transpose()?;
 
@@ -112,11 +116,12 @@ pub fn run(options: Options, ui: &Ui) -> Result<()> {
     let env = Env {
         sink: &recorder,
         interrupt: &interrupt,
-        slow_factor: kernel.slow_factor,
+        slow_factor,
     };
     let work = tempfile::tempdir().context("cannot make a folder for the guest")?;
     let folder = Folder::new(work.path());
-    let measured = measure(env, kernel, &folder, asked, &plan, iterations, &append);
+    let measured = kernel::prepare(&env, row, &options)
+        .and_then(|kernel| measure(env, &kernel, &folder, asked, &plan, iterations, &append));
     // What there is helps most when something failed.
     if let Some(output) = &output {
         output.keep(&folder, &recorder.commands(), measured.as_ref().ok())?;
@@ -131,21 +136,19 @@ struct Measured {
     log: String,
 }
 
-/// Makes everything ready, boots the guest, and completes its result.
+/// Builds what the guest needs, boots it, and completes its result.
 fn measure(
     env: Env<'_>,
-    kernel: KernelOptions,
+    kernel: &Kernel,
     folder: &Folder,
     asked: Asked,
     plan: &str,
     iterations: u32,
     append: &str,
 ) -> Result<Measured> {
-    let (row, options) = kernel.resolve()?;
-    let kernel = kernel::prepare(&env, row, &options)?;
-    let module = module::build(&env, &kernel)?;
-    let init = module::guest_xtask(&env, &kernel)?;
-    let launcher = Launcher::new(env, &kernel, &init)?;
+    let module = module::build(&env, kernel)?;
+    let init = module::guest_xtask(&env, kernel)?;
+    let launcher = Launcher::new(env, kernel, &init)?;
     let qemu_version = launcher.qemu_version()?;
     let time = match asked {
         Asked::Virtual => Time::Virtual,

@@ -81,7 +81,7 @@ fn find_kvm(
             }
             Err(error) if Failure::class_of(&error) == Class::Interrupted => return Err(error),
             Err(error) => {
-                let failure = format!("with -cpu {cpu_model} {}", reason(&error));
+                let failure = format!("with -cpu {cpu_model}, {}", reason(&error));
                 env.emit(Event::Note(format!("KVM does not work {failure}")));
                 failures.push(failure);
             }
@@ -103,12 +103,16 @@ fn try_once(launcher: &Launcher<'_>, time: Time) -> Result<()> {
     launcher.boot(&Folder::new(folder.path()), guest).map(drop)
 }
 
-/// What an error of a trial comes down to: its first line, and the first that QEMU said.
+/// What an error of a trial comes down to: its first line, and the first that QEMU said which is no mere warning.
 fn reason(error: &anyhow::Error) -> String {
     let text = error.to_string();
     let mut lines = text.lines();
     let first = lines.next().unwrap_or_default();
-    match lines.skip_while(|line| *line != "QEMU said:").nth(1) {
+    let said = lines
+        .skip_while(|line| *line != "QEMU said:")
+        .skip(1)
+        .find(|line| !line.contains("warning:"));
+    match said {
         Some(said) => format!("{first}: {}", said.trim()),
         None => first.to_owned(),
     }
@@ -121,7 +125,7 @@ mod tests {
     #[test]
     fn reasons_are_short() {
         let error = anyhow::anyhow!(
-            "QEMU failed (killed by signal 6) while the guest was booting\nQEMU said:\n  error: failed to set MSR\n  more\nits console stayed empty"
+            "QEMU failed (killed by signal 6) while the guest was booting\nQEMU said:\n  qemu: warning: odd\n  error: failed to set MSR\n  more\nits console stayed empty"
         );
         assert_eq!(
             reason(&error),

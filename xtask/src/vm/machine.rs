@@ -213,7 +213,11 @@ impl Machine {
     }
 
     /// The kernel's command line.
-    fn cmdline(&self, time: Time, append: &str) -> anyhow::Result<String> {
+    ///
+    /// # Errors
+    ///
+    /// It is longer than the kernel takes ([`Class::Usage`]).
+    pub fn cmdline(&self, time: Time, append: &str) -> anyhow::Result<String> {
         let mut words = vec![
             format!("console={}", self.console),
             // Messages for people go to the console, records do not: they would take long.

@@ -2,7 +2,7 @@
 
 //! Watches a running guest: its phases, each with a deadline, its console, and what it hands over.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
@@ -22,6 +22,9 @@ use crate::process::{Env, GRACE, Group, POLL, shell, status_text};
 
 /// What a crashed kernel may still say before it is ended.
 const LAST_WORDS: Duration = Duration::from_secs(5);
+
+/// QEMU says so when the guest can't go on, and then waits for somebody to look at it.
+const STUCK: &str = "KVM internal error";
 
 /// The folder of a guest on the host.
 #[derive(Clone, Debug)]
@@ -124,12 +127,15 @@ pub fn supervise(
     env.interrupt.check()?;
     let mut console_file = grown(&folder.console())?;
     let mut handover_file = grown(&folder.handover())?;
-    let qemu_log = File::create(folder.qemu_log())
-        .with_context(|| format!("cannot create {}", folder.qemu_log().display()))?;
-    let errors = qemu_log
-        .try_clone()
-        .context("cannot share the log of QEMU")?;
-    command.stdout(qemu_log).stderr(errors);
+    let mut said_file = grown(&folder.qemu_log())?;
+    let mut said = String::new();
+    let output = || {
+        File::options()
+            .append(true)
+            .open(folder.qemu_log())
+            .context("cannot write the log of QEMU")
+    };
+    command.stdout(output()?).stderr(output()?);
     env.emit(Event::Command(shell(&command)));
     let mut watch = Watch {
         env,
@@ -149,7 +155,9 @@ pub fn supervise(
         if let Some(status) = ended {
             break End::Exited(status);
         }
-        if let Some(end) = watch.should_end(limits, powers_off) {
+        said.push_str(&String::from_utf8_lossy(&read_on(&mut said_file)?));
+        let stuck = said.contains(STUCK).then_some(End::Stuck);
+        if let Some(end) = stuck.or_else(|| watch.should_end(limits, powers_off)) {
             group.end(env.scaled(GRACE).min(GRACE));
             watch.console(&read_on(&mut console_file)?);
             break end;
@@ -157,20 +165,14 @@ pub fn supervise(
         thread::sleep(POLL);
     };
     watch.finish_console();
-    let qemu_said = fs::read(folder.qemu_log()).unwrap_or_default();
+    said.push_str(&String::from_utf8_lossy(&read_on(&mut said_file)?));
     let Watch {
         console,
         receiver,
         phase,
         ..
     } = watch;
-    judge(
-        end,
-        phase,
-        &console,
-        receiver,
-        String::from_utf8_lossy(&qemu_said).trim_end(),
-    )
+    judge(end, phase, &console, receiver, said.trim_end())
 }
 
 /// How the watch came to its end.
@@ -187,6 +189,8 @@ enum End {
     },
     /// The phase took longer than this.
     TimedOut(Duration),
+    /// QEMU could not go on.
+    Stuck,
     /// By the user.
     Interrupted,
 }
@@ -312,6 +316,15 @@ fn judge(
                 ),
             ));
         }
+        End::Stuck => {
+            return Err(Failure::error(
+                Class::NotMeasured,
+                format!(
+                    "QEMU could not go on while the guest was {during}{qemu_said}{}",
+                    console.tail()
+                ),
+            ));
+        }
         End::Complete { late: true } => {
             warnings.push("the guest did not power off, and was ended".to_owned());
         }
@@ -389,6 +402,7 @@ mod tests {
             ),
             (exited(256), &[], complete(), Some(Class::NotMeasured)),
             (exited(6), &[], complete(), Some(Class::NotMeasured)),
+            (End::Stuck, &[], complete(), Some(Class::NotMeasured)),
             (exited(0), &panic, complete(), Some(Class::Crashed)),
             (
                 End::Crashed,
