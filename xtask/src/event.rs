@@ -33,8 +33,6 @@ pub enum Unit {
     Bytes,
     /// Lines of a build's output.
     Lines,
-    /// Seconds of time.
-    Seconds,
     /// Rows of a plan.
     Rows,
     /// Packages of a distribution.

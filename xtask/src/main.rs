@@ -12,8 +12,6 @@
     not(feature = "host"),
     allow(dead_code, reason = "a guest uses a part of each module only")
 )]
-// Until all parts have landed.
-#![cfg_attr(feature = "host", allow(dead_code))]
 
 #[cfg(feature = "host")]
 mod cache;

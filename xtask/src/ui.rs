@@ -167,7 +167,6 @@ mod bar {
         let (position, total, unit) = match unit {
             Unit::Bytes => ("{decimal_bytes}", "{decimal_total_bytes}", ""),
             Unit::Lines => ("{human_pos}", "{human_len}", " lines"),
-            Unit::Seconds => ("{human_pos}", "{human_len}", " s"),
             Unit::Rows => ("{human_pos}", "{human_len}", " rows"),
             Unit::Packages => ("{human_pos}", "{human_len}", " packages"),
         };

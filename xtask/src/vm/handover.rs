@@ -181,6 +181,7 @@ mod receive {
         }
 
         /// Whether anything of a handover has arrived.
+        #[cfg(test)]
         pub fn has_begun(&self) -> bool {
             self.next > 0 || self.problem.is_some()
         }
