@@ -180,12 +180,6 @@ mod receive {
             self.end.is_some()
         }
 
-        /// Whether anything of a handover has arrived.
-        #[cfg(test)]
-        pub fn has_begun(&self) -> bool {
-            self.next > 0 || self.problem.is_some()
-        }
-
         /// The documents, if all of them arrived as they were sent.
         ///
         /// # Errors
