@@ -123,6 +123,11 @@ pub fn announced(line: &str) -> Option<Phase> {
     Phase::ALL.into_iter().find(|phase| phase.name() == name)
 }
 
+/// Whether a line of the kernel's log is from a guest's init.
+pub fn is_ours(line: &str) -> bool {
+    line.contains(SAYS)
+}
+
 /// Whether this process is the init of a guest.
 pub fn is_init() -> bool {
     std::process::id() == 1

@@ -14,7 +14,7 @@ use anyhow::{Context as _, Result};
 use super::build::KernelOptions;
 use crate::event::{Event, Sink};
 use crate::failure::{Class, Failure};
-use crate::guest::{Report, Task};
+use crate::guest::{self, Phase, Report, Task};
 use crate::kernel::{self, Kernel, module};
 use crate::process::{Env, Interrupt};
 use crate::result::{Platform, PlatformKind, Run, Unknown};
@@ -236,20 +236,20 @@ fn complete(report: Report, platform: Platform, warnings: Vec<String>, log: &str
     Ok(run)
 }
 
-/// The kernel's last lines about the module, as the end of a message.
+/// The kernel's last lines since the insertion began, as the end of a message.
 fn reasons(log: &str) -> String {
     let lines: Vec<_> = log
         .lines()
-        .filter(|line| line.contains("messung") && !line.contains("messung-init"))
+        .skip_while(|line| guest::announced(line) != Some(Phase::Measure))
+        .filter(|line| !guest::is_ours(line))
         .collect();
-    lines[lines.len().saturating_sub(5)..]
-        .iter()
-        .fold(String::new(), |text, line| {
-            if text.is_empty() {
-                format!("\nthe kernel said:\n  {line}")
-            } else {
-                format!("{text}\n  {line}")
-            }
+    let last = &lines[lines.len().saturating_sub(5)..];
+    if last.is_empty() {
+        return String::new();
+    }
+    last.iter()
+        .fold("\nthe kernel said:".to_owned(), |text, line| {
+            text + "\n  " + line
         })
 }
 
@@ -462,8 +462,7 @@ mod tests {
 
     #[test]
     fn the_kernel_is_quoted_when_it_refuses() {
-        let log =
-            "<6>[ 1.0] messung-init: now measuring\n<3>[ 1.1] messung: Unknown symbol x (err -2)\n";
+        let log = "<6>[ 0.9] boot\n<6>[ 1.0] messung-init: now measuring\n<3>[ 1.1] messung: Unknown symbol x (err -2)\n";
         let error = complete(
             Report {
                 problems: vec!["finit_module failed: No such file".to_owned()],
@@ -487,7 +486,10 @@ mod tests {
             text.contains("Unknown symbol") && text.contains("finit_module"),
             "{text}"
         );
-        assert!(!text.contains("now measuring"), "{text}");
+        assert!(
+            !text.contains("now measuring") && !text.contains("boot"),
+            "{text}"
+        );
         assert_eq!(Failure::class_of(&error), Class::NotMeasured);
     }
 }

@@ -50,10 +50,18 @@ pub fn sign(line: &str) -> Option<Sign> {
     if let Some((_, meaning)) = CRASHES.iter().find(|(text, _)| has_words(line, text)) {
         return Some(Sign::Crash(meaning));
     }
-    if line.contains("WARNING: CPU: ") || line.contains("WARNING: possible ") {
+    if is_warning(line) {
         return Some(Sign::Warning);
     }
     row(line).map(|(done, total)| Sign::Row(done, total))
+}
+
+/// Whether the kernel found itself in a state it should not be in. Linux 7.3 writes `WARNING: FILE:LINE at FUNCTION, CPU#0: …`, older
+/// ones `WARNING: CPU: 0 PID: …`; lockdep and RCU have words of their own. Other lines with that word are mere advice.
+fn is_warning(line: &str) -> bool {
+    line.split_once("WARNING: ").is_some_and(|(_, what)| {
+        what.contains("CPU") || what.starts_with("possible ") || what.starts_with("suspicious ")
+    })
 }
 
 /// Whether a text stands in a line, not as the end of another word.
@@ -165,6 +173,15 @@ mod tests {
                 Some(Crash("Rust code in the kernel panicked")),
             ),
             ("[    3.0] WARNING: CPU: 0 PID: 1 at x.c:1", Some(Warning)),
+            (
+                "[    3.0] WARNING: kernel/time/timer.c:12 at f+0x1/0x2, CPU#0: insmod/1",
+                Some(Warning),
+            ),
+            ("[    3.0] WARNING: suspicious RCU usage", Some(Warning)),
+            (
+                "[    0.7] Spectre V2 : WARNING: Unprivileged eBPF is enabled",
+                None,
+            ),
             ("[    0.1] DEBUG: nothing", None),
         ] {
             assert_eq!(sign(line), expected, "{line}");
