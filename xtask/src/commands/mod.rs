@@ -6,6 +6,7 @@ mod build;
 mod clean;
 mod parse;
 mod report;
+mod test;
 mod vm;
 
 use crate::failure::{Class, Failure};
@@ -41,6 +42,8 @@ pub enum Command {
     Parse(parse::Options),
     /// Show results that were saved as JSON
     Report(report::Options),
+    /// Check this repository: style, tests, the module, real virtual machines
+    Test(test::Options),
     /// Measure a stock kernel in a virtual machine
     Vm(vm::Options),
 }
@@ -53,6 +56,7 @@ impl Command {
             Self::Clean(options) => clean::run(options, ui),
             Self::Parse(options) => parse::run(options, ui),
             Self::Report(options) => report::run(options, ui),
+            Self::Test(options) => test::run(options, ui),
             Self::Vm(options) => vm::run(options, ui),
         }
     }

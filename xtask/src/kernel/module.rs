@@ -38,7 +38,7 @@ const MODULE_DEADLINE: Duration = Duration::from_secs(600);
 const GUEST_DEADLINE: Duration = Duration::from_secs(1200);
 
 /// What the module is made of.
-const MODULE_SOURCES: &[&str] = &["messung.rs", "messung", "abi/src", "Kbuild", "Makefile"];
+pub const MODULE_SOURCES: &[&str] = &["messung.rs", "messung", "abi/src", "Kbuild", "Makefile"];
 
 /// What the guest's xtask is made of.
 const GUEST_SOURCES: &[&str] = &[
@@ -212,26 +212,16 @@ pub fn guest_xtask(env: &Env<'_>, kernel: &Kernel) -> Result<PathBuf> {
     if is_of(&kernel.cache.join(&folder), &hash) {
         return Ok(program);
     }
-    let vendored = vendor(env, kernel, &repository)?;
+    let mut cargo = cargo(env, kernel, "build")?;
     env.emit(Event::Step("building the xtask for guests".to_owned()));
-    let target = kernel.cache.join("target").join(&kernel.info.tree);
-    fs::create_dir_all(&target).with_context(|| format!("cannot make {}", target.display()))?;
-    let binds = [
-        Bind::new(&repository, REPOSITORY),
-        Bind::new(&vendored, "/vendor"),
-        Bind::new(&target, "/target"),
-    ];
-    let mut cargo = kernel.tree.command(&binds, "cargo");
     cargo
-        .env("CARGO_HOME", "/tmp/cargo")
-        .env("CARGO_TARGET_DIR", "/target")
         .env("RUSTFLAGS", "-C target-feature=+crt-static")
-        .args(["build", "--offline", "--locked", "--package=xtask"])
-        .args(["--profile=guest", "--no-default-features"])
-        .args(["--manifest-path", "/messung/Cargo.toml"])
-        .arg(format!("--target={}", arch.rust_target))
-        .args(["--config", r#"source.crates-io.replace-with="vendored""#])
-        .args(["--config", r#"source.vendored.directory="/vendor""#]);
+        .args([
+            "--package=xtask",
+            "--no-default-features",
+            "--profile=guest",
+        ])
+        .arg(format!("--target={}", arch.rust_target));
     let mut lines = 0;
     env.watch(
         cargo,
@@ -248,7 +238,9 @@ pub fn guest_xtask(env: &Env<'_>, kernel: &Kernel) -> Result<PathBuf> {
             }
         },
     )?;
-    let built = target.join(arch.rust_target).join("guest/xtask");
+    let built = target_folder(kernel)
+        .join(arch.rust_target)
+        .join("guest/xtask");
     let bytes = fs::read(&built).with_context(|| format!("cannot read {}", built.display()))?;
     if !is_static(&bytes)? {
         bail!(
@@ -264,6 +256,37 @@ pub fn guest_xtask(env: &Env<'_>, kernel: &Kernel) -> Result<PathBuf> {
         mark(path, &hash)
     })?;
     Ok(program)
+}
+
+/// A subcommand of cargo inside the build root, with this repository and the sources of its dependencies. Arguments can be added.
+///
+/// # Errors
+///
+/// The host's cargo cannot fetch those sources.
+pub fn cargo(env: &Env<'_>, kernel: &Kernel, subcommand: &str) -> Result<Command> {
+    let repository = repository();
+    let vendored = vendor(env, kernel, &repository)?;
+    let target = target_folder(kernel);
+    fs::create_dir_all(&target).with_context(|| format!("cannot make {}", target.display()))?;
+    let binds = [
+        Bind::new(&repository, REPOSITORY),
+        Bind::new(&vendored, "/vendor"),
+        Bind::new(&target, "/target"),
+    ];
+    let mut cargo = kernel.tree.command(&binds, "cargo");
+    cargo
+        .env("CARGO_HOME", "/tmp/cargo")
+        .env("CARGO_TARGET_DIR", "/target")
+        .args([subcommand, "--offline", "--locked"])
+        .args(["--manifest-path", "/messung/Cargo.toml"])
+        .args(["--config", r#"source.crates-io.replace-with="vendored""#])
+        .args(["--config", r#"source.vendored.directory="/vendor""#]);
+    Ok(cargo)
+}
+
+/// Where cargo's intermediate results are.
+fn target_folder(kernel: &Kernel) -> PathBuf {
+    kernel.cache.join("target").join(&kernel.info.tree)
 }
 
 /// The sources of all dependencies, fetched by the host's cargo: it knows the machine's proxies and authorities.

@@ -2,7 +2,7 @@
 
 //! The table of rows, plain text.
 
-use comfy_table::{CellAlignment, LineStyle, Table, TableStyle};
+use comfy_table::{CellAlignment, Table, TableComponent, presets};
 
 use super::numbers;
 use crate::result::Measurement;
@@ -30,7 +30,8 @@ pub fn table(run: &Run) -> String {
     }
     let mut table = Table::new();
     table
-        .load_style(TableStyle::new().header_separator(LineStyle::none().fill('-')))
+        .load_preset(presets::NOTHING)
+        .set_style(TableComponent::HeaderLines, '-')
         .set_header(COLUMNS.map(|(heading, _)| heading));
     for (column, (_, number)) in table.column_iter_mut().zip(COLUMNS) {
         column.set_padding((0, 2));

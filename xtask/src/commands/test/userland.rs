@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The userland: style, lints, documents, tests.
+
+use anyhow::{Result, ensure};
+
+use super::bench::Bench;
+use super::harness::{Check, Need, check};
+
+const RUSTFMT: Need = Need::Program(
+    &["rustfmt", "--version"],
+    "rustup component add rustfmt installs it",
+);
+const CLIPPY: Need = Need::Program(
+    &["cargo", "clippy", "--version"],
+    "rustup component add clippy installs it",
+);
+const SHELLCHECK: Need = Need::Program(
+    &["shellcheck", "--version"],
+    "the package shellcheck has it",
+);
+
+/// The shell scripts of the repository.
+const SCRIPTS: &[&str] = &[".ci/run", "scripts/qemu-test.sh"];
+
+/// The checks of this file.
+pub fn checks() -> Vec<Check> {
+    vec![
+        check("format", &[RUSTFMT], format),
+        check("clippy of the userland", &[CLIPPY], |bench| {
+            clippy(bench, &["--all-targets"])
+        }),
+        check("clippy of the guest's part", &[CLIPPY], |bench| {
+            clippy(bench, &["--no-default-features"])
+        }),
+        check("rustdoc", &[], rustdoc),
+        check("shellcheck", &[SHELLCHECK], shellcheck),
+        check("cargo test", &[], cargo_test),
+    ]
+}
+
+fn format(bench: &Bench<'_>) -> Result<String> {
+    bench.succeed(bench.cargo(&["fmt", "--all", "--check"]))?;
+    // The module is not part of the workspace.
+    let mut rustfmt = std::process::Command::new("rustfmt");
+    rustfmt
+        .args(["--edition", "2021", "--check", "messung.rs"])
+        .current_dir(&bench.repository);
+    bench.succeed(rustfmt)?;
+    Ok(String::new())
+}
+
+fn clippy(bench: &Bench<'_>, selection: &[&str]) -> Result<String> {
+    let mut clippy = bench.cargo(&["clippy", "--quiet", "--locked", "--workspace"]);
+    clippy.args(selection).args(["--", "-D", "warnings"]);
+    bench.succeed(clippy)?;
+    Ok(String::new())
+}
+
+fn rustdoc(bench: &Bench<'_>) -> Result<String> {
+    let mut doc = bench.cargo(&["doc", "--quiet", "--locked", "--workspace", "--no-deps"]);
+    doc.arg("--document-private-items")
+        .env("RUSTDOCFLAGS", "-D warnings");
+    bench.succeed(doc)?;
+    Ok(String::new())
+}
+
+fn shellcheck(bench: &Bench<'_>) -> Result<String> {
+    let mut shellcheck = std::process::Command::new("shellcheck");
+    shellcheck.args(SCRIPTS).current_dir(&bench.repository);
+    bench.succeed(shellcheck)?;
+    Ok(String::new())
+}
+
+fn cargo_test(bench: &Bench<'_>) -> Result<String> {
+    let ended =
+        bench.succeed(bench.cargo(&["test", "--locked", "--workspace", "--no-fail-fast"]))?;
+    let Counts { passed, ignored } = counts(&ended.out);
+    ensure!(passed > 0, "no test ran: {ended}");
+    Ok(format!("{passed} tests passed, {ignored} ignored"))
+}
+
+/// What cargo says of the tests that it ran.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Counts {
+    passed: u32,
+    ignored: u32,
+}
+
+/// Adds up the results of all test programs.
+fn counts(output: &str) -> Counts {
+    let mut counts = Counts::default();
+    for line in output.lines() {
+        let Some(result) = line.strip_prefix("test result: ") else {
+            continue;
+        };
+        let number = |word: &str| {
+            result
+                .split([';', '.'])
+                .find_map(|part| part.trim().strip_suffix(word)?.trim().parse::<u32>().ok())
+                .unwrap_or(0)
+        };
+        counts.passed += number("passed");
+        counts.ignored += number("ignored");
+    }
+    counts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_are_added_up() {
+        let output = "\
+running 2 tests
+test result: ok. 2 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s
+
+test result: ok. 40 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 1.00s
+";
+        assert_eq!(
+            counts(output),
+            Counts {
+                passed: 42,
+                ignored: 1
+            }
+        );
+        assert_eq!(counts("nothing"), Counts::default());
+    }
+}
