@@ -15,10 +15,6 @@ pub enum Class {
     /// Wrong usage, judged from the arguments alone.
     Usage = 2,
     /// A limit, baseline or comparison that the user asked for failed.
-    #[allow(
-        dead_code,
-        reason = "no subcommand takes one yet, but the number is spoken for"
-    )]
     Limit = 3,
     /// The kernel under test crashed.
     Crashed = 4,

@@ -17,6 +17,8 @@
 mod cache;
 #[cfg(feature = "host")]
 mod commands;
+#[cfg(feature = "host")]
+mod compare;
 mod event;
 mod failure;
 mod guest;

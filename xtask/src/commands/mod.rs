@@ -4,6 +4,7 @@
 
 mod build;
 mod clean;
+mod compare;
 mod parse;
 mod report;
 mod test;
@@ -36,6 +37,8 @@ pub struct Arguments {
 pub enum Command {
     /// Build messung.ko for a stock kernel, and prove that it fits
     Build(build::Options),
+    /// Tell how two results differ
+    Compare(compare::Options),
     /// Remove everything that was downloaded and built
     Clean(clean::Options),
     /// Read a kernel log that holds a run, and report as `vm` does
@@ -53,6 +56,7 @@ impl Command {
     pub fn run(self, ui: &Ui) -> anyhow::Result<()> {
         match self {
             Self::Build(options) => build::run(options, ui),
+            Self::Compare(options) => compare::run(options, ui),
             Self::Clean(options) => clean::run(options, ui),
             Self::Parse(options) => parse::run(options, ui),
             Self::Report(options) => report::run(options, ui),

@@ -33,7 +33,7 @@ pub fn run(options: Options, ui: &Ui) -> anyhow::Result<()> {
 }
 
 /// Reads the result at `path`.
-fn read(path: &Path) -> anyhow::Result<Run> {
+pub fn read(path: &Path) -> anyhow::Result<Run> {
     let text = std::fs::read_to_string(path)
         .with_context(|| format!("cannot read the result {}", path.display()))?;
     Run::from_json(&text).with_context(|| format!("cannot use the result {}", path.display()))

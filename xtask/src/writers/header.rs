@@ -3,9 +3,11 @@
 //! What was measured on what: every number stands below it.
 
 use super::numbers;
-use crate::result::{Environment, Identity, Instrument, Measurement, Platform, PlatformKind, Run};
+use crate::result::{
+    Environment, Identity, Instrument, Measurement, Platform, PlatformKind, Run, State,
+};
 
-/// A line for the run, the plan, the kernel, what ran it, and the instrument; what is not known is left out.
+/// A line for the run, the plan, the kernel, what ran it, the instrument, and how many rows broke a promise; what is not known is left out.
 pub fn header(run: &Run) -> String {
     let lines = [
         ("run", Some(identity(&run.run))),
@@ -13,6 +15,7 @@ pub fn header(run: &Run) -> String {
         ("kernel", kernel(&run.environment)),
         ("machine", machine(&run.environment, run.platform.as_ref())),
         ("instrument", run.instrument.as_ref().and_then(instrument)),
+        ("findings", verdicts(&run.measurements)),
     ];
     lines
         .into_iter()
@@ -122,6 +125,24 @@ fn instrument(instrument: &Instrument) -> Option<String> {
         ppm(instrument.raw_ppm, "the raw clock"),
         ppm(instrument.host_ppm, "the host's clock"),
     ])
+}
+
+/// How many rows did not keep what their functions promise.
+fn verdicts(rows: &[Measurement]) -> Option<String> {
+    let judged = |state| {
+        let states = rows.iter().filter_map(|row| row.verdict.as_ref());
+        states.filter(|verdict| verdict.state == state).count()
+    };
+    let found = |state, text: &str| match judged(state) {
+        0 => None,
+        count => Some(format!("{count} {text}")),
+    };
+    let text = join([
+        found(State::Early, "early"),
+        found(State::Late, "late by the mechanism"),
+        found(State::ExceedsDocument, "beyond the document (> doc)"),
+    ])?;
+    Some(format!("of {} rows: {text}", rows.len()))
 }
 
 fn join<const N: usize>(parts: [Option<String>; N]) -> Option<String> {

@@ -2,10 +2,12 @@
 
 //! Writers: each turns a [`Run`] into one format.
 
+pub mod comparison;
 mod findings;
 mod header;
 pub mod json;
 mod numbers;
+mod rows;
 mod table;
 
 use crate::result::{Measurement, Run};

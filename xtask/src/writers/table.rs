@@ -2,48 +2,84 @@
 
 //! The table of rows, plain text.
 
-use comfy_table::{CellAlignment, Table, TableComponent, presets};
-
 use super::numbers;
-use crate::result::Measurement;
-use crate::result::Run;
+use super::rows::{self, place};
+use crate::result::{Measurement, Run, State};
 
-/// The columns: heading, and whether it holds numbers.
-const COLUMNS: [(&str, bool); 11] = [
-    ("#", true),
-    ("function", false),
-    ("requested", true),
-    ("context", false),
-    ("shortest us", true),
-    ("mean us", true),
-    ("highest us", true),
-    ("error us", true),
-    ("error %", true),
-    ("early", true),
-    ("samples", true),
+/// A column: heading, whether it holds numbers, and what it shows of a row.
+type Column = (&'static str, bool, fn(&Measurement) -> String);
+
+/// What each table shows after which row it is.
+const NUMBERS: [Column; 6] = [
+    ("shortest us", true, |row| us(row.shortest_ns)),
+    ("mean us", true, |row| us(row.mean_ns)),
+    ("highest us", true, |row| us(row.highest_ns)),
+    ("error us", true, |row| {
+        or_dash(super::error_of_mean(row).map(numbers::signed_us))
+    }),
+    ("error %", true, |row| {
+        or_dash(
+            super::error_of_mean(row).and_then(|error| numbers::percent(error, row.requested_ns)),
+        )
+    }),
+    ("early", true, |row| {
+        or_dash(row.early.map(|early| early.count.to_string()))
+    }),
 ];
+
+/// Where rows have different numbers of samples.
+const SAMPLES: Column = ("samples", true, |row| {
+    if row.count == row.iterations {
+        row.count.to_string()
+    } else {
+        format!("{} of {}", row.count, row.iterations)
+    }
+});
+
+/// Where rows were judged.
+const VERDICT: Column = ("verdict", false, |row| {
+    row.verdict
+        .as_ref()
+        .map_or("", |verdict| word(verdict.state))
+        .to_owned()
+});
+
+/// A finding in a word; a kept promise is none.
+fn word(state: State) -> &'static str {
+    match state {
+        State::Kept => "",
+        State::Early => "early",
+        State::Late => "late",
+        State::ExceedsDocument => "> doc",
+    }
+}
 
 /// One line a measurement; the error is that of the mean.
 pub fn table(run: &Run) -> String {
     if run.measurements.is_empty() {
         return "(no rows)\n".to_owned();
     }
-    let mut table = Table::new();
-    table
-        .load_preset(presets::NOTHING)
-        .set_style(TableComponent::HeaderLines, '-')
-        .set_header(COLUMNS.map(|(heading, _)| heading));
-    for (column, (_, number)) in table.column_iter_mut().zip(COLUMNS) {
-        column.set_padding((0, 2));
-        if number {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    table.add_rows(run.measurements.iter().map(cells));
-    let mut text: String = table
-        .lines()
-        .map(|line| format!("{}\n", line.trim_end()))
-        .collect();
+    let columns = columns(&run.measurements);
+    let headings: Vec<_> = [
+        ("#", true),
+        ("function", false),
+        ("requested", true),
+        ("context", false),
+    ]
+    .into_iter()
+    .chain(
+        columns
+            .iter()
+            .map(|(heading, number, _)| (*heading, *number)),
+    )
+    .collect();
+    let mut text = rows::table(
+        &headings,
+        run.measurements.iter().map(|row| {
+            let cells = columns.iter().map(move |(_, _, cell)| cell(row));
+            rows::identity(row).into_iter().chain(cells)
+        }),
+    );
     for row in &run.measurements {
         for flag in &row.flags {
             text.push_str(&format!("row {}: {flag}\n", place(row)));
@@ -52,37 +88,25 @@ pub fn table(run: &Run) -> String {
     text
 }
 
-/// A row of the plan as people count, from 1.
-fn place(row: &Measurement) -> u64 {
-    u64::from(row.index) + 1
+/// The columns that tell something that the header does not: it names the iterations where all rows have the same.
+fn columns(rows: &[Measurement]) -> Vec<Column> {
+    let iterations = rows.first().map(|row| row.iterations);
+    let all_taken = rows
+        .iter()
+        .all(|row| row.count == row.iterations && Some(row.iterations) == iterations);
+    let judged = rows.iter().any(|row| row.verdict.is_some());
+    NUMBERS
+        .into_iter()
+        .chain((!all_taken).then_some(SAMPLES))
+        .chain(judged.then_some(VERDICT))
+        .collect()
 }
 
-/// The cells of a row. What was not measured is a dash.
-fn cells(row: &Measurement) -> [String; COLUMNS.len()] {
-    let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
-    let us = |ns: Option<u64>| or_dash(ns.map(numbers::us));
-    let error = super::error_of_mean(row);
-    [
-        place(row).to_string(),
-        row.function.clone(),
-        numbers::range(
-            row.requested_ns,
-            row.requested_max_ns.unwrap_or(row.requested_ns),
-        ),
-        match row.cpu {
-            Some(cpu) => format!("{} @{cpu}", row.context),
-            None => row.context.clone(),
-        },
-        us(row.shortest_ns),
-        us(row.mean_ns),
-        us(row.highest_ns),
-        or_dash(error.map(numbers::signed_us)),
-        or_dash(error.and_then(|error| numbers::percent(error, row.requested_ns))),
-        or_dash(row.early.map(|early| early.count.to_string())),
-        if row.count == row.iterations {
-            row.count.to_string()
-        } else {
-            format!("{} of {}", row.count, row.iterations)
-        },
-    ]
+/// What was not measured is a dash.
+fn or_dash(text: Option<String>) -> String {
+    text.unwrap_or_else(|| "-".to_owned())
+}
+
+fn us(ns: Option<u64>) -> String {
+    or_dash(ns.map(numbers::us))
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::result::{
     Early, Environment, Identity, Instrument, Measurement, Platform, PlatformKind, SCHEMA, Spread,
-    Tool, Unknown,
+    State, Tool, Unknown, Verdict,
 };
 
 /// A row of 1000 samples with the given shortest, mean and highest.
@@ -238,4 +238,36 @@ fn a_bare_log_has_a_report_too() {
         report(&run),
         "run         unknown\nplan        unknown\n\n(no rows)\n"
     );
+}
+
+#[test]
+fn verdicts_stand_in_the_last_column_and_are_counted() {
+    let mut run = article();
+    let verdict = |state| Verdict {
+        state,
+        promise: "sleeps".to_owned(),
+        source: "a file".to_owned(),
+    };
+    for row in &mut run.measurements {
+        row.verdict = Some(verdict(State::Kept));
+    }
+    let kept = report(&run);
+    assert!(!kept.contains("findings"), "{kept}");
+    run.measurements[2].verdict = Some(verdict(State::Early));
+    run.measurements[3].verdict = Some(verdict(State::ExceedsDocument));
+    run.measurements[4].verdict = Some(verdict(State::Late));
+    let report = report(&run);
+    let counts =
+        "findings    of 14 rows: 1 early, 1 late by the mechanism, 1 beyond the document (> doc)\n";
+    assert!(report.contains(counts), "{report}");
+    let last = |line: usize| {
+        report
+            .lines()
+            .nth(7 + line)
+            .and_then(|line| line.split("  ").last())
+    };
+    assert_eq!(last(0), Some("verdict"));
+    assert_eq!(last(4), Some("early"));
+    assert_eq!(last(5), Some("> doc"));
+    assert_eq!(last(6), Some("late"));
 }
