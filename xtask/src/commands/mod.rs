@@ -6,6 +6,7 @@ mod build;
 mod clean;
 mod compare;
 mod parse;
+mod plan;
 mod report;
 mod test;
 mod vm;

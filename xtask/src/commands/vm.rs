@@ -6,16 +6,17 @@ use std::fs;
 use std::hash::{BuildHasher as _, RandomState};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use std::time::Duration;
 
 use abi::plan;
 use anyhow::{Context as _, Result};
 
 use super::build::KernelOptions;
+use super::plan::{check, estimate, spoken};
 use crate::event::{Event, Sink};
 use crate::failure::{Class, Failure};
 use crate::guest::{self, Phase, Report, Task};
-use crate::kernel::{self, Kernel, module};
+use crate::kernel::module::{self, Fault};
+use crate::kernel::{self, Kernel};
 use crate::process::{Env, Interrupt};
 use crate::result::{Platform, PlatformKind, Run, Unknown};
 use crate::ui::Ui;
@@ -23,7 +24,7 @@ use crate::vm::accelerator::{self, EMULATED};
 use crate::vm::launch::{Guest, Launcher};
 use crate::vm::machine::{self, Accelerator, Time};
 use crate::vm::supervisor::{Folder, Limits, Outcome};
-use crate::writers::json;
+use crate::writers::{functions, json};
 
 /// The id of each run in virtual time: nothing there may differ between two of them.
 const VIRTUAL_RUN: u32 = 1;
@@ -36,6 +37,7 @@ Examples:
   cargo xtask vm --json a.json            and save the result
   cargo xtask vm --kernel rt-amd64        on Debian's real-time kernel
   cargo xtask vm --plan 'msleep:1ms*100,udelay:10us/irqoff'
+  cargo xtask vm --list-functions         what a plan may be made of
   cargo xtask vm --real-time --cpus 4     in real time, with KVM where that works")]
 pub struct Options {
     #[command(flatten)]
@@ -70,6 +72,12 @@ pub struct Options {
         allow_hyphen_values = true
     )]
     append: String,
+    /// Only tell what a plan may be made of: functions, their ranges, contexts and promises
+    #[arg(long)]
+    list_functions: bool,
+    /// Measure with a fault planted in the module, to see it found
+    #[arg(long, value_enum, hide = true)]
+    fault: Option<Fault>,
     /// Keep console.log, kernel.log, result.json and commands.txt in this folder
     #[arg(long, value_name = "DIR")]
     output: Option<PathBuf>,
@@ -85,6 +93,16 @@ enum Asked {
     },
 }
 
+impl Asked {
+    /// CPUs that the guest will have.
+    fn cpus(self) -> u32 {
+        match self {
+            Self::Virtual => 1,
+            Self::Real { cpus, .. } => cpus,
+        }
+    }
+}
+
 /// Measures.
 pub fn run(options: Options, ui: &Ui) -> Result<()> {
     let Options {
@@ -97,10 +115,15 @@ pub fn run(options: Options, ui: &Ui) -> Result<()> {
         virtual_time,
         accel,
         append,
+        list_functions,
+        fault,
         output,
     } = options;
+    if list_functions {
+        return ui.print(&functions::functions());
+    }
     let asked = asked(real_time, virtual_time, accel, cpus)?;
-    check_plan(&plan, iterations, asked)?;
+    check(&plan, iterations, asked.cpus())?;
     let slow_factor = kernel.slow_factor;
     let (row, options) = kernel.resolve()?;
     // The longest command line is that of virtual time.
@@ -118,16 +141,30 @@ pub fn run(options: Options, ui: &Ui) -> Result<()> {
         interrupt: &interrupt,
         slow_factor,
     };
+    let what = What {
+        plan: &plan,
+        iterations,
+        append: &append,
+        fault,
+    };
     let work = tempfile::tempdir().context("cannot make a folder for the guest")?;
     let folder = Folder::new(work.path());
     let measured = kernel::prepare(&env, row, &options)
-        .and_then(|kernel| measure(env, &kernel, &folder, asked, &plan, iterations, &append));
+        .and_then(|kernel| measure(env, &kernel, &folder, asked, &what));
     // What there is helps most when something failed.
     if let Some(output) = &output {
         output.keep(&folder, &recorder.commands(), measured.as_ref().ok())?;
     }
     let Measured { run, .. } = measured?;
     super::deliver(&run, json, ui)
+}
+
+/// What is measured.
+struct What<'a> {
+    plan: &'a str,
+    iterations: u32,
+    append: &'a str,
+    fault: Option<Fault>,
 }
 
 /// What came of a guest.
@@ -142,11 +179,15 @@ fn measure(
     kernel: &Kernel,
     folder: &Folder,
     asked: Asked,
-    plan: &str,
-    iterations: u32,
-    append: &str,
+    what: &What<'_>,
 ) -> Result<Measured> {
-    let module = module::build(&env, kernel)?;
+    let What {
+        plan,
+        iterations,
+        append,
+        fault,
+    } = *what;
+    let module = module::build_with(&env, kernel, fault)?;
     let init = module::guest_xtask(&env, kernel)?;
     let launcher = Launcher::new(env, kernel, &init)?;
     let qemu_version = launcher.qemu_version()?;
@@ -158,6 +199,11 @@ fn measure(
         "booting {} in {}",
         kernel.info.release,
         time_text(time)
+    )));
+    let estimate = estimate(plan, iterations, kernel.hz(), asked.cpus());
+    env.emit(Event::Note(format!(
+        "the plan takes about {} of the guest's own time",
+        spoken(estimate)
     )));
     let id = match time {
         Time::Virtual => VIRTUAL_RUN,
@@ -172,7 +218,7 @@ fn measure(
             },
             module: Some(&module),
             append,
-            limits: Limits::of(time, estimate(plan, iterations)),
+            limits: Limits::of(time, estimate),
         },
     )?;
     let report: Report = serde_json::from_str(&received.report).context(
@@ -274,44 +320,6 @@ fn asked(
         return usage("virtual time has one CPU: add --real-time to use --cpus");
     }
     Ok(Asked::Virtual)
-}
-
-/// Refuses a plan as the module would.
-fn check_plan(plan: &str, iterations: u32, asked: Asked) -> Result<()> {
-    let cpus = match asked {
-        Asked::Virtual => 1,
-        Asked::Real { cpus, .. } => cpus,
-    };
-    // The module's parameters are told apart by spaces.
-    let problem = if plan.contains(char::is_whitespace) {
-        "a plan has no spaces in it".to_owned()
-    } else {
-        match plan::check(plan, iterations, cpus) {
-            Ok(_) => return Ok(()),
-            Err(error) => error.to_string(),
-        }
-    };
-    Err(Failure::error(
-        Class::Usage,
-        format!("the plan {plan:?} is not one: {problem}"),
-    ))
-}
-
-/// About how long a plan takes: each sample its request, and what tick-based functions may add.
-fn estimate(plan: &str, iterations: u32) -> Duration {
-    const TICKS: u64 = 20 * plan::MILLISECOND;
-    plan::rows(plan, iterations)
-        .flatten()
-        .map(|row| {
-            let sample = row.request.max(row.request_max);
-            let extra = if row.function.spec().is_atomic() {
-                sample
-            } else {
-                TICKS
-            };
-            Duration::from_nanos((sample + extra).saturating_mul(row.iterations.into()))
-        })
-        .fold(Duration::ZERO, Duration::saturating_add)
 }
 
 fn time_text(time: Time) -> String {
@@ -435,29 +443,6 @@ mod tests {
                 }
             }
         }
-    }
-
-    #[test]
-    fn plans_are_checked_before_anything_is_made() {
-        assert!(check_plan("article", 1000, Asked::Virtual).is_ok());
-        for plan in [
-            "",
-            "nonsense",
-            "msleep:1ms, udelay:1us",
-            "msleep:1ms/irqoff",
-        ] {
-            let error = check_plan(plan, 1000, Asked::Virtual).unwrap_err();
-            assert_eq!(Failure::class_of(&error), Class::Usage, "{plan}");
-        }
-    }
-
-    #[test]
-    fn estimates_are_rather_long() {
-        // Seen: 483 s of guest time.
-        let article = estimate(plan::DEFAULT, 1000);
-        assert!(article > Duration::from_secs(483), "{article:?}");
-        assert!(article < Duration::from_secs(1000), "{article:?}");
-        assert!(estimate("sweep", 1_000_000) < Duration::MAX);
     }
 
     #[test]

@@ -87,6 +87,21 @@ impl Kernel {
     pub fn vmlinuz(&self) -> PathBuf {
         self.path.join("vmlinuz")
     }
+
+    /// Its CONFIG_HZ; the usual one where its configuration is not at hand. For estimates.
+    pub fn hz(&self) -> u32 {
+        const USUAL: u32 = 250;
+        fs::read_to_string(self.path.join("build/.config"))
+            .ok()
+            .and_then(|config| {
+                config
+                    .lines()
+                    .find_map(|line| line.strip_prefix("CONFIG_HZ="))?
+                    .parse()
+                    .ok()
+            })
+            .unwrap_or(USUAL)
+    }
 }
 
 /// Makes the kernel of a row ready. What the cache has is taken from there, and no network is touched then.

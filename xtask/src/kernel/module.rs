@@ -49,6 +49,31 @@ const GUEST_SOURCES: &[&str] = &[
     "xtask/src",
 ];
 
+/// A fault that a test build plants, to see it found: see messung/fault.rs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Fault {
+    /// Requests of 1 ms and more are 0.6 % short.
+    Early,
+    /// Busy functions are 5 % long from 100 us on.
+    Long,
+    /// Requests are 1000 times too long.
+    Thousandfold,
+    /// Every 1000th call is left out.
+    Skip,
+}
+
+impl Fault {
+    /// As the Makefile takes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Early => "early",
+            Self::Long => "long",
+            Self::Thousandfold => "thousandfold",
+            Self::Skip => "skip",
+        }
+    }
+}
+
 /// The root of the repository: the one that cargo runs us from, else the one that this program was built from.
 pub fn repository() -> PathBuf {
     let xtask = std::env::var_os("CARGO_MANIFEST_DIR")
@@ -62,8 +87,24 @@ pub fn repository() -> PathBuf {
 ///
 /// It does not build, not without a warning, or needs what the kernel lacks.
 pub fn build(env: &Env<'_>, kernel: &Kernel) -> Result<PathBuf> {
+    build_with(env, kernel, None)
+}
+
+/// The same, with a fault planted where one is named: each has an output folder of its own.
+///
+/// # Errors
+///
+/// See [`build`].
+pub fn build_with(env: &Env<'_>, kernel: &Kernel, fault: Option<Fault>) -> Result<PathBuf> {
     let release = &kernel.info.release;
-    let folder = Path::new("modules").join(release);
+    let (name, of_what) = match fault {
+        None => (release.clone(), String::new()),
+        Some(fault) => (
+            format!("{release}-fault-{}", fault.name()),
+            format!(" with the planted fault {:?}", fault.name()),
+        ),
+    };
+    let folder = Path::new("modules").join(name);
     let module = kernel.cache.join(&folder).join("messung.ko");
     if Tree::is_overridden() {
         return Ok(module);
@@ -74,7 +115,9 @@ pub fn build(env: &Env<'_>, kernel: &Kernel) -> Result<PathBuf> {
     if is_of(&kernel.cache.join(&folder), &hash) {
         return Ok(module);
     }
-    env.emit(Event::Step(format!("building messung.ko for {release}")));
+    env.emit(Event::Step(format!(
+        "building messung.ko for {release}{of_what}"
+    )));
     kernel.cache.whole(&folder, |path| {
         fs::create_dir(path).with_context(|| format!("cannot make {}", path.display()))?;
         let binds = [
@@ -86,7 +129,8 @@ pub fn build(env: &Env<'_>, kernel: &Kernel) -> Result<PathBuf> {
         make.args(["-C", REPOSITORY])
             .arg(format!("-j{}", cpus()))
             .arg(format!("KDIR={KDIR}"))
-            .arg(format!("MO={OUT}"));
+            .arg(format!("MO={OUT}"))
+            .args(fault.map(|fault| format!("FAULT={}", fault.name())));
         run_without_warnings(env, make, "building messung.ko")?;
         let built = path.join("messung.ko");
         proof::module_fits(&built, &kernel.path.join("build/Module.symvers"))?;

@@ -4,6 +4,7 @@
 
 pub mod comparison;
 mod findings;
+pub mod functions;
 mod header;
 pub mod json;
 mod numbers;

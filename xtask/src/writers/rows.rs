@@ -2,7 +2,7 @@
 
 //! What tables of rows have in common: their look, and the cells that say which row it is.
 
-use comfy_table::{CellAlignment, Table, TableComponent, presets};
+use comfy_table::{CellAlignment, Table, presets};
 
 use super::numbers;
 use crate::result::Measurement;
@@ -15,7 +15,6 @@ where
     let mut table = Table::new();
     table
         .load_preset(presets::NOTHING)
-        .set_style(TableComponent::HeaderLines, '-')
         .set_header(columns.iter().map(|(heading, _)| heading));
     for (column, (_, number)) in table.column_iter_mut().zip(columns) {
         column.set_padding((0, 2));
@@ -27,10 +26,13 @@ where
         rows.into_iter()
             .map(|row| row.into_iter().collect::<Vec<_>>()),
     );
-    table
+    let mut lines: Vec<_> = table
         .lines()
-        .map(|line| format!("{}\n", line.trim_end()))
-        .collect()
+        .map(|line| line.trim_end().to_owned())
+        .collect();
+    let width = lines.iter().map(|line| line.chars().count()).max();
+    lines.insert(1.min(lines.len()), "-".repeat(width.unwrap_or(0)));
+    lines.into_iter().map(|line| line + "\n").collect()
 }
 
 /// A row of the plan as people count, from 1.
