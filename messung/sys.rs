@@ -506,15 +506,29 @@ pub(crate) fn parameter<T: Copy>(value: impl core::borrow::Borrow<T>) -> T {
 /// characters.
 mod plan_parameter {
     use super::*;
+    use crate::abi::plan::TEXT_MAX;
     use core::cell::UnsafeCell;
     use kernel::module_param::KernelParam;
 
-    struct Value(UnsafeCell<*const ffi::c_char>);
+    /// One character more than a plan may have: a longer one is refused all the same.
+    const SIZE: usize = TEXT_MAX + 1;
+
+    /// A copy of the argument, since the kernel frees all arguments before it calls init.
+    struct Argument {
+        /// `None` where it was not given.
+        length: Option<usize>,
+        text: [u8; SIZE],
+    }
+
+    struct Value(UnsafeCell<Argument>);
 
     // SAFETY: Written while the kernel parses the parameters, read in init, which comes after that on the same thread.
     unsafe impl Sync for Value {}
 
-    static VALUE: Value = Value(UnsafeCell::new(core::ptr::null()));
+    static VALUE: Value = Value(UnsafeCell::new(Argument {
+        length: None,
+        text: [0; SIZE],
+    }));
 
     static OPS: bindings::kernel_param_ops = bindings::kernel_param_ops {
         flags: 0,
@@ -548,26 +562,28 @@ mod plan_parameter {
 
     /// # Safety
     ///
-    /// `value` must be NUL-terminated and live until init has returned, as the arguments of a module do.
+    /// `value` must be NUL-terminated.
     unsafe extern "C" fn set(
         value: *const ffi::c_char,
         _parameter: *const bindings::kernel_param,
     ) -> ffi::c_int {
-        // SAFETY: See `Value`.
-        unsafe { *VALUE.0.get() = value };
+        // SAFETY: The caller's promise.
+        let value = unsafe { CStr::from_char_ptr(value) }.to_bytes();
+        // SAFETY: See `Value`; nobody else has a reference yet.
+        let argument = unsafe { &mut *VALUE.0.get() };
+        for (to, from) in argument.text.iter_mut().zip(value) {
+            *to = *from;
+        }
+        argument.length = Some(value.len().min(SIZE));
         0
     }
 
-    /// The parameter's value; `None` where it was not given or is no UTF-8.
+    /// The parameter's value; `None` where it was not given, `Some(None)` where it is no UTF-8.
     pub(crate) fn get() -> Option<Option<&'static str>> {
-        // SAFETY: See `Value`.
-        let value = unsafe { *VALUE.0.get() };
-        if value.is_null() {
-            return None;
-        }
-        // SAFETY: The kernel keeps a module's arguments until the module is gone, and nobody writes to them after they
-        // were parsed; `'static` is for the module's own life.
-        Some(unsafe { CStr::from_char_ptr(value) }.to_str().ok())
+        // SAFETY: See `Value`: it is not written any more.
+        let argument = unsafe { &*VALUE.0.get() };
+        let text = argument.text.get(..argument.length?)?;
+        Some(core::str::from_utf8(text).ok())
     }
 }
 
