@@ -26,7 +26,17 @@ mod helpers {
 /// C's unsigned long, which delays take.
 pub(crate) type CULong = ffi::c_ulong;
 
-/// `udelay()` of `usecs` microseconds, at most `MAX_UDELAY_MS`.
+/// `udelay()` of `usecs` microseconds, at most `MAX_UDELAY_MS`, as C calls it where it does not know the request. The
+/// detour through a wrapper would cost a few instructions more than a loop in C.
+#[cfg(not(target_arch = "arm"))]
+#[inline(always)]
+pub(crate) fn udelay(usecs: CULong) {
+    // SAFETY: `udelay()` has no requirements; too large an argument only makes it inexact.
+    unsafe { bindings::__udelay(usecs) }
+}
+
+/// `udelay()` of `usecs` microseconds, at most `MAX_UDELAY_MS`. On 32-bit Arm it is a macro.
+#[cfg(target_arch = "arm")]
 #[inline(always)]
 pub(crate) fn udelay(usecs: CULong) {
     // SAFETY: `udelay()` has no requirements; too large an argument only makes it inexact.
@@ -48,7 +58,16 @@ pub(crate) fn msleep(msecs: u32) {
     unsafe { bindings::msleep(msecs) }
 }
 
-/// `ndelay()`.
+/// `ndelay()`, as C calls it where it does not know the request.
+#[cfg(not(target_arch = "arm"))]
+#[inline(always)]
+pub(crate) fn ndelay(nsecs: CULong) {
+    // SAFETY: As for `udelay()`.
+    unsafe { bindings::__ndelay(nsecs) }
+}
+
+/// `ndelay()`, which 32-bit Arm makes of `udelay()`.
+#[cfg(target_arch = "arm")]
 #[inline(always)]
 pub(crate) fn ndelay(nsecs: CULong) {
     // SAFETY: As for `udelay()`.
