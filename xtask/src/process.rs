@@ -99,6 +99,14 @@ pub fn tied(program: &str, signal: &str) -> Command {
     command
 }
 
+/// Like [`tied`] with SIGTERM, for a program that cleans up but needs all of its processes to be told: the whole group is.
+pub fn tied_group(program: &str) -> Command {
+    const TELL_ALL: &str = r#"trap 'trap "" TERM; kill -TERM 0' TERM; "$@" & wait $! || { status=$?; wait; exit $status; }"#;
+    let mut command = tied("sh", "TERM");
+    command.args(["-c", TELL_ALL, "sh", program]);
+    command
+}
+
 /// Where a program is in `PATH`.
 pub fn find_program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
@@ -702,6 +710,31 @@ mod tests {
             let status = group.try_wait().unwrap().unwrap();
             assert_eq!(status_text(status), "killed by signal 9");
         }
+    }
+
+    #[test]
+    fn a_tied_group_is_told_as_a_whole() {
+        let started = thread::spawn(|| {
+            let mut command = tied_group("sh");
+            command.args(["-c", &format!("sleep {0}; sleep {0}", seconds(1006))]);
+            let group = Group::spawn(command).unwrap();
+            thread::sleep(Duration::from_millis(200));
+            group
+        });
+        let group = started.join().unwrap();
+        if find_program("setpriv").is_some() {
+            assert!(goes(&seconds(1006)));
+        }
+        drop(group);
+        with_env(|env, _, _| {
+            let mut command = tied_group("sh");
+            command.args(["-c", "exit 7"]);
+            let error = env.run(command, "failing", None).unwrap_err();
+            assert!(error.to_string().contains("exit status 7"), "{error}");
+            let mut command = tied_group("echo");
+            command.arg("a b");
+            assert_eq!(env.output(command, "talking", None).unwrap(), "a b\n");
+        });
     }
 
     #[test]

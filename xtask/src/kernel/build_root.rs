@@ -20,7 +20,7 @@ use crate::{
     cache::{Cache, require_space},
     event::{Event, Unit},
     kernel::archive::{Archive, KEYRING, Suite},
-    process::{Env, Stream, find_program, tied},
+    process::{Env, Stream, find_program, tied, tied_group},
 };
 
 /// What a tree takes on the disk, with room to spare.
@@ -252,7 +252,7 @@ impl Tree {
         require_space(&scratch, TREE_BYTES, "making the build root")?;
         cache.whole(&tree.root, |path| {
             fs::create_dir(path).with_context(|| format!("cannot make {}", path.display()))?;
-            let mut make = tied("mmdebstrap", "TERM");
+            let mut make = tied_group("mmdebstrap");
             make.env("LC_ALL", "C")
                 .env("TMPDIR", &scratch)
                 .args(mmdebstrap_arguments(
