@@ -8,6 +8,7 @@
 use std::{
     ffi::OsStr,
     fs,
+    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     process::Command,
     time::Duration,
@@ -17,14 +18,17 @@ use anyhow::{Context as _, Result, bail};
 use sha2::{Digest as _, Sha256};
 
 use crate::{
-    cache::{Cache, require_space},
+    cache::{self, Cache, require_space},
     event::{Event, Unit},
     kernel::archive::{Archive, KEYRING, Suite},
     process::{Env, Stream, find_program, tied, tied_group},
 };
 
 /// What a tree takes on the disk, with room to spare.
-const TREE_BYTES: u64 = 2_000_000_000;
+const TREE_BYTES: u64 = 1_600_000_000;
+
+/// What mmdebstrap takes while it makes one: the tree and its packages.
+const SCRATCH_BYTES: u64 = 2_000_000_000;
 
 /// Making a tree, slow mirrors included.
 const TREE_DEADLINE: Duration = Duration::from_secs(1800);
@@ -247,14 +251,13 @@ impl Tree {
             "making the build root: Debian {} with rustc {} and QEMU",
             recipe.suites[0].name, recipe.rust
         )));
-        let scratch = scratch_folder();
-        require_space(&cache.join(""), TREE_BYTES, "the build root")?;
-        require_space(&scratch, TREE_BYTES, "making the build root")?;
+        let scratch = Scratch::new(cache, tree.is_root)?;
+        require_tree_space(&cache.join(""), scratch.path())?;
         cache.whole(&tree.root, |path| {
             fs::create_dir(path).with_context(|| format!("cannot make {}", path.display()))?;
-            let mut make = tied_group("mmdebstrap");
+            let mut make = mmdebstrap(tree.is_root);
             make.env("LC_ALL", "C")
-                .env("TMPDIR", &scratch)
+                .env("TMPDIR", scratch.path())
                 .args(mmdebstrap_arguments(
                     recipe,
                     tree.is_root,
@@ -385,9 +388,52 @@ impl Packages {
     }
 }
 
-/// Where mmdebstrap may put a tree while it makes it: not `/tmp`, which often is memory.
-fn scratch_folder() -> PathBuf {
-    std::env::var_os("TMPDIR").map_or_else(|| PathBuf::from("/var/tmp"), PathBuf::from)
+/// Where mmdebstrap puts a tree while it makes it.
+enum Scratch {
+    /// Root's is in the cache, and removed with what a killed mmdebstrap left.
+    Own(cache::Scratch),
+    /// An ordinary user's has to be where other user ids may go, too: `/var/tmp` or `TMPDIR`, but not `/tmp`, which often is
+    /// memory.
+    Shared(PathBuf),
+}
+
+impl Scratch {
+    fn new(cache: &Cache, is_root: bool) -> Result<Self> {
+        if is_root {
+            return Ok(Self::Own(cache.scratch("mmdebstrap")?));
+        }
+        let folder = std::env::var_os("TMPDIR").map(PathBuf::from);
+        Ok(Self::Shared(folder.unwrap_or_else(|| "/var/tmp".into())))
+    }
+
+    fn path(&self) -> &Path {
+        match self {
+            Self::Own(scratch) => scratch.path(),
+            Self::Shared(path) => path,
+        }
+    }
+}
+
+/// mmdebstrap such that it ends with us. As root it mounts, so it gets namespaces of its own: whatever happens to it, no mount
+/// is left on the machine. For an ordinary user it makes such namespaces itself, and cleans up when all of it is told to end.
+fn mmdebstrap(is_root: bool) -> Command {
+    if !is_root {
+        return tied_group("mmdebstrap");
+    }
+    let mut command = tied("unshare", "KILL");
+    command.args(["--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]);
+    command.args(["--", "mmdebstrap"]);
+    command
+}
+
+/// Fails unless there is room for a tree and for its making.
+fn require_tree_space(cache: &Path, scratch: &Path) -> Result<()> {
+    let device = |path: &Path| path.metadata().ok().map(|data| data.dev());
+    if device(cache) == device(scratch) {
+        return require_space(cache, TREE_BYTES + SCRATCH_BYTES, "making the build root");
+    }
+    require_space(cache, TREE_BYTES, "the build root")?;
+    require_space(scratch, SCRATCH_BYTES, "making the build root")
 }
 
 /// Whether we are root.
