@@ -28,17 +28,17 @@ echo $$ >"$FOLDER/pid"
 boot() { head -n 300 "$GUEST/console.log" >"$console"; }
 all() { cat "$GUEST/console.log" >"$console"; }
 case $FAKE in
-good) all; cat "$GUEST/handover" >"$handover" ;;
+good) all; cat "$GUEST/handover.log" >"$handover" ;;
 panic) boot; echo '[    1.5] Kernel panic - not syncing: Attempted to kill init!' >>"$console" ;;
 oops) boot; echo '[    1.5] Oops: 0002 [#1] SMP' >>"$console"; sleep 1000 ;;
 hang) boot; sleep 1000 ;;
-stay) all; cat "$GUEST/handover" >"$handover"; sleep 1000 ;;
+stay) all; cat "$GUEST/handover.log" >"$handover"; sleep 1000 ;;
 silent) all ;;
-flipped) all; sed '20s/stddev_ns/stddeV_ns/' "$GUEST/handover" >"$handover" ;;
-hole) all; sed 20d "$GUEST/handover" >"$handover" ;;
-cut) all; head -c 20000 "$GUEST/handover" >"$handover" ;;
+flipped) all; sed '20s/stddev_ns/stddeV_ns/' "$GUEST/handover.log" >"$handover" ;;
+hole) all; sed 20d "$GUEST/handover.log" >"$handover" ;;
+cut) all; head -c 20000 "$GUEST/handover.log" >"$handover" ;;
 refuse) echo 'qemu: no such machine' >&2; exit 1 ;;
-die) all; cat "$GUEST/handover" >"$handover"; kill -ABRT $$ ;;
+die) all; cat "$GUEST/handover.log" >"$handover"; kill -ABRT $$ ;;
 stuck) echo 'KVM internal error. Suberror: 1' >&2; sleep 1000 ;;
 esac
 "#;

@@ -42,7 +42,7 @@ Examples:
 pub struct Options {
     #[command(flatten)]
     kernel: KernelOptions,
-    /// What to measure: the name of a set, or function[:duration][/context][@cpu][*iterations],…
+    /// What to measure: the name of a set, or `function[:duration][/context][@cpu][*iterations],…`
     #[arg(long, value_name = "PLAN", default_value = plan::DEFAULT)]
     plan: String,
     /// Samples of each row that names no number
@@ -396,7 +396,7 @@ impl Output {
         for (name, content) in [
             ("commands.txt", Some(commands.into_bytes())),
             ("console.log", console),
-            ("handover", handover),
+            ("handover.log", handover),
             ("qemu.log", qemu),
             ("kernel.log", log),
             ("result.json", result),
