@@ -57,6 +57,11 @@ pub enum Task {
         /// As on insmod's command line.
         parameters: String,
     },
+    /// Insert the module with each of these in turn, all of which it should refuse.
+    Refuse {
+        /// As for [`Task::Measure`].
+        parameters: Vec<String>,
+    },
 }
 
 /// What a guest has to say, besides the kernel's log.
@@ -64,6 +69,9 @@ pub enum Task {
 pub struct Report {
     /// How the insertion ended, if it came to one.
     pub insertion: Option<Ending>,
+    /// How the insertions of [`Task::Refuse`] ended.
+    #[serde(default)]
+    pub refusals: Vec<Ending>,
     /// What was measured.
     pub run: Option<Run>,
     /// The processor, as the guest sees it.
@@ -155,11 +163,11 @@ fn live() -> Result<()> {
     let orders = fs::read_to_string(ORDERS).with_context(|| format!("cannot read {ORDERS}"))?;
     let Orders { task, line } =
         serde_json::from_str(&orders).with_context(|| format!("cannot understand {ORDERS}"))?;
-    let Task::Measure { parameters } = task else {
+    if task == Task::Probe {
         announce(Phase::HandOver);
         return hand_over(&line, &Report::default(), "");
-    };
-    let (report, log) = match std::panic::catch_unwind(|| measure(&parameters)) {
+    }
+    let (report, log) = match std::panic::catch_unwind(|| carry_out(&task)) {
         Ok(done) => done,
         Err(panic) => {
             let mut report = Report::default();
@@ -174,18 +182,35 @@ fn live() -> Result<()> {
     hand_over(&line, &report, &log)
 }
 
-/// Settles and measures. Whatever goes wrong is in the report; the kernel's log is handed over in any case.
-fn measure(parameters: &str) -> (Report, String) {
+/// Settles and does what is asked. Whatever goes wrong is in the report; the kernel's log is handed over in any case.
+fn carry_out(task: &Task) -> (Report, String) {
     let mut report = Report {
         cpu_model: environment::cpu_model(),
         ..Report::default()
     };
     let mut records = Vec::new();
-    if let Err(error) = try_measure(parameters, &mut report, &mut records) {
+    let outcome = match task {
+        Task::Probe => Ok(()),
+        Task::Measure { parameters } => try_measure(parameters, &mut report, &mut records),
+        Task::Refuse { parameters } => try_refuse(parameters, &mut report, &mut records),
+    };
+    if let Err(error) = outcome {
         report.problems.push(format!("{error:#}"));
     }
     let log: String = lines(&records).map(|line| line + "\n").collect();
     (report, log)
+}
+
+/// Inserts the module in vain, again and again.
+fn try_refuse(parameters: &[String], report: &mut Report, records: &mut Vec<Record>) -> Result<()> {
+    let mut reader = kmsg::Reader::open()?;
+    announce(Phase::Measure);
+    for parameters in parameters {
+        let ending = insert::insert(Path::new(MODULE), parameters)?;
+        report.refusals.push(ending);
+    }
+    records.extend(reader.drain()?);
+    Ok(())
 }
 
 fn try_measure(parameters: &str, report: &mut Report, records: &mut Vec<Record>) -> Result<()> {

@@ -6,6 +6,7 @@
 //! after a failure.
 
 mod bench;
+mod delays;
 mod guests;
 mod harness;
 mod mirror;
@@ -25,13 +26,17 @@ use harness::{Check, Tally};
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
-  cargo xtask test              everything
+  cargo xtask test              everything but what takes many minutes
   cargo xtask test --quick      all but the virtual machines
+  cargo xtask test --long       even what takes many minutes
   cargo xtask test clippy       the checks with this word in their names")]
 pub struct Options {
     /// Leave out what boots virtual machines
     #[arg(long)]
     quick: bool,
+    /// Also what takes many minutes
+    #[arg(long, conflicts_with = "quick")]
+    long: bool,
     /// Only the checks with this in their names
     #[arg(value_name = "FILTER")]
     filter: Option<String>,
@@ -45,6 +50,7 @@ fn checks() -> Vec<Check> {
         module::checks(),
         refusals::checks(),
         guests::checks(),
+        delays::checks(),
     ]
     .into_iter()
     .flatten()
@@ -53,14 +59,18 @@ fn checks() -> Vec<Check> {
 
 /// Runs the checks, and fails unless there were some and all passed.
 pub fn run(options: Options, ui: &Ui) -> anyhow::Result<()> {
-    let Options { quick, filter } = options;
+    let Options {
+        quick,
+        long,
+        filter,
+    } = options;
     let interrupt = Interrupt::install()?;
     let env = Env {
         sink: ui,
         interrupt: &interrupt,
         slow_factor: 1.0,
     };
-    let bench = Bench::new(env, quick)?;
+    let bench = Bench::new(env, quick, long)?;
     let mut tally = Tally::default();
     for check in checks() {
         if filter

@@ -255,6 +255,7 @@ fn measure(
 fn complete(report: Report, platform: Platform, warnings: Vec<String>, log: &str) -> Result<Run> {
     let Report {
         insertion: _,
+        refusals: _,
         run,
         cpu_model: _,
         problems,

@@ -33,6 +33,7 @@ pub struct Bench<'a> {
     /// The root of the repository.
     pub repository: PathBuf,
     quick: bool,
+    long: bool,
     program: PathBuf,
     scratch: tempfile::TempDir,
 }
@@ -43,7 +44,7 @@ impl<'a> Bench<'a> {
     /// # Errors
     ///
     /// The system refuses the folder or to hand orphans to us.
-    pub fn new(env: Env<'a>, quick: bool) -> Result<Self> {
+    pub fn new(env: Env<'a>, quick: bool, long: bool) -> Result<Self> {
         let scratch = tempfile::Builder::new()
             .prefix("messung-test-")
             .tempdir()
@@ -59,6 +60,7 @@ impl<'a> Bench<'a> {
             env,
             repository: crate::kernel::module::repository(),
             quick,
+            long,
             program,
             scratch,
         })
@@ -83,6 +85,9 @@ impl<'a> Bench<'a> {
             Need::Guests => self
                 .quick
                 .then(|| "--quick boots no virtual machine".to_owned()),
+            Need::Patience => {
+                (!self.long).then(|| "IT TAKES MINUTES: run it with --long".to_owned())
+            }
             Need::Network => (!has_network())
                 .then(|| "no network: neither a default route nor a proxy".to_owned()),
             Need::Kernels => {

@@ -41,13 +41,26 @@ const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
 
 /// What `vm` leaves.
-struct Measured {
+pub struct Measured {
     /// Its own end.
     ended: Ended,
     /// The folder with its artefacts.
     folder: PathBuf,
     json: Value,
-    run: Run,
+    /// The result.
+    pub run: Run,
+}
+
+impl Measured {
+    /// What `vm` printed.
+    pub fn out(&self) -> &str {
+        &self.ended.out
+    }
+
+    /// The kernel's log.
+    pub fn log(&self) -> Result<String> {
+        read(&self.folder.join("kernel.log"))
+    }
 }
 
 /// A run that several checks look at.
@@ -118,7 +131,7 @@ fn shared<'a>(first: &'a Shared, bench: &Bench<'_>) -> Result<&'a Measured> {
 }
 
 /// Runs `vm`, which must succeed, and reads its result.
-fn measure(bench: &Bench<'_>, launcher: &[&str], arguments: &[&str]) -> Result<Measured> {
+pub fn measure(bench: &Bench<'_>, launcher: &[&str], arguments: &[&str]) -> Result<Measured> {
     let folder = bench.folder()?;
     let mut all = vec!["vm", "--output", folder.to_str().context("an odd path")?];
     all.extend(arguments);
@@ -258,7 +271,8 @@ fn artefacts(measured: &Measured) -> Result<String> {
     Ok(String::new())
 }
 
-fn no_trace(measured: &Measured) -> Result<String> {
+/// Requires that the kernel found nothing to complain of, and that the module is gone.
+pub fn no_trace(measured: &Measured) -> Result<String> {
     let log = read(&measured.folder.join("kernel.log"))?;
     let is_bad = |line: &&str| {
         [

@@ -39,6 +39,8 @@ pub fn check(
 pub enum Need {
     /// Leave to boot virtual machines: no `--quick`.
     Guests,
+    /// Minutes: `--long`.
+    Patience,
     /// A kernel in the cache, or a network to fetch one from; and namespaces to build in.
     Kernels,
     /// A network.
