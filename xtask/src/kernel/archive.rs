@@ -6,6 +6,8 @@
 //! A suite is updated alone, so that what is wrong with it is known to be wrong with it, and another one can be tried.
 
 use std::{
+    cell::RefCell,
+    collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
     process::Command,
@@ -42,6 +44,8 @@ pub struct Archive<'a> {
     strict_dates: bool,
     /// How the machine's own apt reaches the network, as lines of configuration.
     network: Vec<String>,
+    /// What came of the suites that were updated: none is fetched twice.
+    updated: RefCell<BTreeMap<String, std::result::Result<Suite, String>>>,
 }
 
 /// A suite whose index is here and trusted.
@@ -111,7 +115,7 @@ impl<'a> Archive<'a> {
         };
         // Another mirror is another world: what one of them serves must not be taken for the other's.
         let folder = cache.join(format!("archive/{arch}-{}", slug(&mirror)));
-        for name in ["etc", "lists/partial", "archives/partial"] {
+        for name in ["etc/none", "lists/partial", "archives/partial"] {
             let path = folder.join(name);
             fs::create_dir_all(&path).with_context(|| format!("cannot make {}", path.display()))?;
         }
@@ -130,6 +134,7 @@ impl<'a> Archive<'a> {
             mirror,
             strict_dates: options.strict_dates,
             network,
+            updated: RefCell::default(),
         };
         archive.write("status", "")?;
         archive.write(
@@ -155,6 +160,18 @@ impl<'a> Archive<'a> {
     ///
     /// The mirror cannot be reached, or apt cannot work at all.
     pub fn update(&self, suite: &str) -> Result<std::result::Result<Suite, String>> {
+        let known = self.updated.borrow().get(suite).cloned();
+        if let Some(known) = known {
+            return Ok(known);
+        }
+        let result = self.fetch_index(suite)?;
+        let mut updated = self.updated.borrow_mut();
+        updated.insert(suite.to_owned(), result.clone());
+        Ok(result)
+    }
+
+    /// [`Self::update`] for a suite that is not here yet.
+    fn fetch_index(&self, suite: &str) -> Result<std::result::Result<Suite, String>> {
         self.env
             .emit(Event::Step(format!("fetching the index of {suite}")));
         // Indices without their compressed packing, and what apt unpacks while it works.
@@ -606,8 +623,30 @@ Reading package lists...
 W: GPG error: http://mirror.example/debian trixie-backports InRelease: The following signatures couldn't be verified because the public key is not available: NO_PUBKEY 6ED0E7B82643E131 NO_PUBKEY 78DBA3BC47EF2265
 E: The repository 'http://mirror.example/debian trixie-backports InRelease' is not signed.";
 
+    const WRONG_SIZE: &str = "\
+Err:2 http://127.0.0.1:8099/debian trixie-backports/main amd64 Packages
+  File has unexpected size (7000 != 318296). Mirror sync in progress? [IP: 127.0.0.1 8099]
+  Hashes of expected file:
+   - Filesize:318296 [weak]
+E: Failed to fetch http://127.0.0.1:8099/debian/dists/trixie-backports/main/binary-amd64/by-hash/SHA256/bfaf98fd  File has unexpected size (7000 != 318296). Mirror sync in progress? [IP: 127.0.0.1 8099]
+   Hashes of expected file:
+E: Some index files failed to download. They have been ignored, or old ones used instead.";
+
     #[test]
     fn refusals_are_told_apart() {
+        let file = "http://127.0.0.1:8099/debian/dists/trixie-backports/main/binary-amd64/by-hash/SHA256/bfaf98fd";
+        assert_eq!(
+            refusal(&lines(WRONG_SIZE)),
+            Some(Refusal::Hash(file.to_owned()))
+        );
+        let wrong_hash = WRONG_SIZE.replace(
+            "File has unexpected size (7000 != 318296). Mirror sync in progress? [IP: 127.0.0.1 8099]",
+            "Hash Sum mismatch",
+        );
+        assert_eq!(
+            refusal(&lines(&wrong_hash)),
+            Some(Refusal::Hash(file.to_owned()))
+        );
         assert!(
             matches!(refusal(&lines(EXPIRED)), Some(Refusal::Expired(text)) if text.contains("dists/sid/InRelease"))
         );
