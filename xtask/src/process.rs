@@ -470,8 +470,11 @@ fn failure_text(label: &str, status: ExitStatus, shown: &str, tail: &VecDeque<St
     text
 }
 
-/// Whether a line of a child says that the disk is full.
+/// Whether a line of a child says that the disk is full. (For unshare the same error means a limit on namespaces.)
 fn is_out_of_space(line: &str) -> bool {
+    if line.starts_with("unshare:") {
+        return false;
+    }
     line.contains("No space left on device") || line.contains("Disk quota exceeded")
 }
 

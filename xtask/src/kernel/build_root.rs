@@ -144,6 +144,8 @@ fn mmdebstrap_arguments(recipe: &Recipe, is_root: bool, network: &[String]) -> V
         format!("--architectures={}", recipe.arch),
         format!("--keyring={KEYRING}"),
         format!("--include={}", recipe.packages().join(",")),
+        // A tree that did not survive would not be put into place, so nothing is gained by waiting for the disk.
+        "--dpkgopt=force-unsafe-io".to_owned(),
         "--aptopt=APT::Install-Recommends \"false\"".to_owned(),
     ];
     args.extend(
@@ -246,7 +248,6 @@ impl Tree {
         if tree.root.exists() {
             return Ok(tree);
         }
-        tree.probe(env)?;
         env.emit(Event::Step(format!(
             "making the build root: Debian {} with rustc {} and QEMU",
             recipe.suites[0].name, recipe.rust
@@ -299,36 +300,8 @@ impl Tree {
         Ok(tree)
     }
 
-    /// Finds out whether this machine lets us enter a tree at all, before one is made.
-    fn probe(&self, env: &Env<'_>) -> Result<()> {
-        let mut command = self.unshare();
-        command.args([
-            "sh",
-            "-c",
-            "mount -t tmpfs probe /mnt && mount -t proc proc /proc",
-        ]);
-        env.run(command, "looking for namespaces", Some(PROBE_DEADLINE))
-            .map(drop)
-            .with_context(|| {
-                if self.is_root {
-                    "this machine does not let root mount file systems, as in an unprivileged container; \
-                     give the container the right to mount (CAP_SYS_ADMIN), or run messung outside of it"
-                } else {
-                    "this machine gives an ordinary user no user namespace to mount in; allow that \
-                     (sysctl kernel.unprivileged_userns_clone=1, kernel.apparmor_restrict_unprivileged_userns=0), \
-                     or run messung as root"
-                }
-            })?;
-        if !self.is_root && find_program("newuidmap").is_none() {
-            bail!(
-                "the program newuidmap is missing; install the package uidmap, or run messung as root"
-            );
-        }
-        Ok(())
-    }
-
-    /// `unshare` with the namespaces that entering takes. What it runs dies with it.
-    fn unshare(&self) -> Command {
+    /// `unshare` with the namespaces that entering takes, and the fixed environment.
+    fn unshare(is_root: bool) -> Command {
         let mut command = tied("unshare", "KILL");
         command
             .env_clear()
@@ -336,7 +309,7 @@ impl Tree {
             .env("LC_ALL", "C.UTF-8")
             .env("HOME", "/tmp")
             .env("TERM", "dumb");
-        if !self.is_root {
+        if !is_root {
             command.args(["--user", "--map-root-user"]);
         }
         command.args(["--mount", "--pid", "--fork", "--kill-child", "--"]);
@@ -349,7 +322,7 @@ impl Tree {
         if Self::is_overridden() {
             return Command::new(program);
         }
-        let mut command = self.unshare();
+        let mut command = Self::unshare(self.is_root);
         command
             .env("KBUILD_BUILD_USER", "messung")
             .env("KBUILD_BUILD_HOST", "messung")
@@ -439,6 +412,38 @@ fn require_tree_space(cache: &Path, scratch: &Path) -> Result<()> {
 /// Whether we are root.
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
+}
+
+/// Finds out whether this machine lets us enter a tree at all, before anything is downloaded.
+///
+/// # Errors
+///
+/// It does not; the message says why and what to do.
+pub fn ensure_namespaces(env: &Env<'_>) -> Result<()> {
+    let is_root = is_root();
+    if !is_root && find_program("newuidmap").is_none() {
+        bail!(
+            "the program newuidmap is missing; install the package uidmap, or run messung as root"
+        );
+    }
+    let mut command = Tree::unshare(is_root);
+    command.args([
+        "sh",
+        "-c",
+        "mount -t tmpfs probe /mnt && mount -t proc proc /proc",
+    ]);
+    env.run(command, "looking for namespaces", Some(PROBE_DEADLINE))
+        .map(drop)
+        .with_context(|| {
+            if is_root {
+                "this machine does not let root mount file systems, as in an unprivileged container; \
+                 give the container the right to mount (CAP_SYS_ADMIN), or run messung outside of it"
+            } else {
+                "this machine gives an ordinary user no user namespace to mount in; allow that (sysctl \
+                 user.max_user_namespaces, kernel.unprivileged_userns_clone=1, \
+                 kernel.apparmor_restrict_unprivileged_userns=0), or run messung as root"
+            }
+        })
 }
 
 /// What building a tree needs of the host: installed by apt, after saying so, where we are root on Debian or Ubuntu.

@@ -118,6 +118,7 @@ pub fn prepare(env: &Env<'_>, row: &'static Row, options: &Options) -> Result<Ke
     if Tree::is_overridden() {
         bail!("the cache holds no kernel {}", row.name);
     }
+    build_root::ensure_namespaces(env)?;
     build_root::ensure_host_tools(env)?;
     let archive = Archive::open(*env, &cache, row.arch.debian, options)?;
     let info = fetch(env, &cache, &archive, row)?;
