@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The kernel folder: stock image, configuration and symbols, the part of the source that modules need, and the output folder
-//! that is passed as KDIR, with Rust metadata that Debian does not ship.
+//! The kernel folder: image, configuration and symbols, the part of the source that modules need, and the output folder that is
+//! passed as KDIR, with Rust metadata that Debian does not ship.
+//!
+//! Image and symbols come out of Debian's packages, or are built from Debian's source by the same tools; all else is the same.
 //!
 //! It is always mounted at [`MOUNTED`], since Kbuild writes absolute paths.
 
 use std::{
+    collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
     time::Duration,
@@ -19,7 +22,7 @@ use crate::{
     kernel::{
         build_root::{Bind, Tree},
         proof,
-        table::{Arch, Release, Series},
+        table::{Arch, Origin, Release, Row, Series},
     },
     process::{Env, Stream, tied},
 };
@@ -31,13 +34,22 @@ pub const MOUNTED: &str = "/kernel";
 pub const KDIR: &str = "/kernel/build";
 
 /// What making a kernel folder takes on the disk, the packages included.
-pub const FOLDER_BYTES: u64 = 1_200_000_000;
+pub const fn bytes(row: &Row) -> u64 {
+    match row.origin {
+        Origin::Stock => 1_200_000_000,
+        // With all of the source.
+        Origin::Built(_) => 3_500_000_000,
+    }
+}
 
 /// Unpacking packages and source.
 const UNPACK_DEADLINE: Duration = Duration::from_secs(600);
 
 /// Making the metadata.
 const PREPARE_DEADLINE: Duration = Duration::from_secs(1800);
+
+/// Building a small kernel: minutes on a common machine.
+const BUILD_DEADLINE: Duration = Duration::from_secs(5400);
 
 /// What of the kernel's source a module's build or `modules_prepare` reads; the rest (drivers, file systems, …) would take
 /// 1.6 GB. Patterns of tar: `*` matches slashes, and a folder brings all that is below it.
@@ -73,24 +85,27 @@ fn members(arch: &Arch, series: Series) -> Vec<String> {
     members
 }
 
-/// The packages of a release, each `name=version`.
-pub fn packages(release: &Release, version: &str) -> Vec<String> {
+/// The packages of a release that a row takes, each `name=version`.
+pub fn packages(row: &Row, release: &Release, version: &str) -> Vec<String> {
     let name = &release.name;
-    [
+    let mut packages = vec![
         format!("linux-headers-{name}"),
-        format!("linux-base-{name}"),
-        format!("linux-binary-{name}"),
         format!("linux-source-{}", release.series()),
-    ]
-    .map(|package| format!("{package}={version}"))
-    .to_vec()
+    ];
+    if row.origin == Origin::Stock {
+        packages.push(format!("linux-base-{name}"));
+        packages.push(format!("linux-binary-{name}"));
+    }
+    packages
+        .iter()
+        .map(|package| format!("{package}={version}"))
+        .collect()
 }
 
 /// What the packages of a release hold, unpacked.
 pub struct Unpacked {
     folder: PathBuf,
-    release: String,
-    series: Series,
+    release: Release,
     /// `.config`.
     pub config: String,
     /// The compiler that built the kernel, such as `gcc-14`.
@@ -104,9 +119,8 @@ impl Unpacked {
     ///
     /// A package is damaged, or the disk is full.
     pub fn new(env: &Env<'_>, folder: &Path, release: &Release) -> Result<Self> {
-        let series = release.series();
-        let release = &release.name;
-        env.emit(Event::Step(format!("unpacking the kernel {release}")));
+        let name = &release.name;
+        env.emit(Event::Step(format!("unpacking the kernel {name}")));
         for entry in fs::read_dir(folder)
             .with_context(|| format!("cannot read {}", folder.display()))?
             .flatten()
@@ -120,18 +134,17 @@ impl Unpacked {
                 remove_all(&deb)?;
             }
         }
-        let headers = folder.join(format!("x/usr/src/linux-headers-{release}"));
+        let headers = folder.join(format!("x/usr/src/linux-headers-{name}"));
         let config = read(&headers.join(".config"))?;
         let variables = read(&headers.join(".kernelvariables"))?;
         let compiler = compiler(&variables)
             .with_context(|| {
-                format!("the headers of {release} do not name the compiler (.kernelvariables)")
+                format!("the headers of {name} do not name the compiler (.kernelvariables)")
             })?
             .to_owned();
         Ok(Self {
             folder: folder.to_owned(),
             release: release.clone(),
-            series,
             config,
             compiler,
         })
@@ -141,18 +154,36 @@ impl Unpacked {
     ///
     /// # Errors
     ///
-    /// A step fails, `.config` changes, or the metadata is not what the kernel needs.
-    pub fn build(&self, env: &Env<'_>, tree: &Tree, arch: &Arch, path: &Path) -> Result<()> {
-        for name in ["source", "build"] {
-            let path = path.join(name);
-            fs::create_dir_all(&path).with_context(|| format!("cannot make {}", path.display()))?;
+    /// A step fails, the configuration is not what it has to be, or the metadata is not what the kernel needs.
+    pub fn build(&self, env: &Env<'_>, tree: &Tree, row: &Row, path: &Path) -> Result<()> {
+        let source = path.join("source");
+        make_folder(&source)?;
+        make_folder(&path.join("build"))?;
+        self.unpack_source(env, &source, &members(row.arch, self.release.series()))?;
+        let make = Make {
+            env,
+            tree,
+            binds: vec![Bind::new(path, MOUNTED)],
+            variables: vec![
+                format!("KERNELRELEASE={}", row.release(&self.release)),
+                format!("CC={}-{}", row.arch.gnu, self.compiler),
+            ],
+        };
+        match row.settings() {
+            None => self.complete(&make, row.arch, path)?,
+            Some(settings) => self.build_image(make, row, &settings, path)?,
         }
+        let rustc = proof::rustc_text(&self.config)?;
+        proof::metadata_is_of(&path.join("build"), rustc)
+    }
+
+    /// Adds what the packages hold, and the metadata.
+    fn complete(&self, make: &Make<'_>, arch: &Arch, path: &Path) -> Result<()> {
+        let release = &self.release.name;
         let headers = self
             .folder
-            .join(format!("x/usr/src/linux-headers-{}", self.release));
-        let modules = self
-            .folder
-            .join(format!("x/usr/lib/modules/{}", self.release));
+            .join(format!("x/usr/src/linux-headers-{release}"));
+        let modules = self.folder.join(format!("x/usr/lib/modules/{release}"));
         for (from, to) in [
             (modules.join(arch.image), "vmlinuz"),
             (modules.join("config"), "config"),
@@ -160,10 +191,78 @@ impl Unpacked {
             (headers.join(".config"), "build/.config"),
             (headers.join("Module.symvers"), "build/Module.symvers"),
         ] {
-            fs::copy(&from, path.join(to))
-                .with_context(|| format!("cannot copy {}", from.display()))?;
+            copy(&from, &path.join(to))?;
         }
+        make.env.emit(Event::Step(format!(
+            "making the Rust metadata of {release}"
+        )));
+        make.run(
+            &["olddefconfig"],
+            "reading the configuration",
+            PREPARE_DEADLINE,
+        )?;
+        make.run(
+            &["modules_prepare"],
+            "making the Rust metadata",
+            PREPARE_DEADLINE,
+        )?;
+        let after = read(&path.join("build/.config"))?;
+        if let Some(changes) = config_changes(&self.config, &after) {
+            bail!(
+                "the build root is not the one that built {release}: the kernel's configuration changed there: {changes}"
+            );
+        }
+        Ok(())
+    }
 
+    /// Builds the image, and with it symbols and metadata.
+    fn build_image(
+        &self,
+        mut make: Make<'_>,
+        row: &Row,
+        settings: &str,
+        path: &Path,
+    ) -> Result<()> {
+        let all = self.folder.join("all");
+        make_folder(&all)?;
+        self.unpack_source(make.env, &all, &[])?;
+        // Only while the image is built: modules do with less of the source, and are told the same path.
+        make.binds
+            .push(Bind::new(&all, Path::new(MOUNTED).join("source")));
+
+        make.env.emit(Event::Step(format!(
+            "building the kernel {} (about 10 minutes on two processors)",
+            row.release(&self.release)
+        )));
+        let wanted = path.join("wanted");
+        fs::write(&wanted, settings)
+            .with_context(|| format!("cannot write {}", wanted.display()))?;
+        make.run(
+            &["KCONFIG_ALLCONFIG=/kernel/wanted", "allnoconfig"],
+            "configuring the kernel",
+            PREPARE_DEADLINE,
+        )?;
+        let config = read(&path.join("build/.config"))?;
+        if let Some(lost) = lost_settings(settings, &config) {
+            bail!(
+                "the kernel {} cannot be built as the row {} asks: the build root or its source do not take {lost}",
+                self.release.name,
+                row.name
+            );
+        }
+        let image = Path::new(row.arch.built_image);
+        let target = image.file_name().unwrap_or_default().to_string_lossy();
+        make.run(&[&target, "modules"], "building the kernel", BUILD_DEADLINE)?;
+
+        let build = path.join("build");
+        copy(&build.join(image), &path.join("vmlinuz"))?;
+        copy(&build.join(".config"), &path.join("config"))?;
+        copy(&build.join("System.map"), &path.join("System.map"))?;
+        remove_objects(&build)
+    }
+
+    /// Unpacks members of the source, or all of it.
+    fn unpack_source(&self, env: &Env<'_>, to: &Path, members: &[String]) -> Result<()> {
         let mut unpack = tied("tar", "KILL");
         unpack
             .env("LC_ALL", "C")
@@ -177,60 +276,66 @@ impl Unpacked {
             .arg("--file")
             .arg(source_archive(&self.folder.join("x/usr/src"))?)
             .arg("--directory")
-            .arg(path.join("source"))
-            .args(members(arch, self.series));
+            .arg(to)
+            .args(members);
         env.run(
             unpack,
             "unpacking the kernel's source",
             Some(UNPACK_DEADLINE),
-        )?;
+        )
+        .map(drop)
+    }
+}
 
-        env.emit(Event::Step(format!(
-            "making the Rust metadata of {}",
-            self.release
-        )));
-        let rustc = proof::rustc_text(&self.config)?;
-        let make = |targets: &[&str]| {
-            let mut command = tree.command(&[Bind::new(path, MOUNTED)], "make");
-            command
-                .args(["-C", "/kernel/source", "O=/kernel/build"])
-                .arg(format!("-j{}", cpus()))
-                .arg(format!("KERNELRELEASE={}", self.release))
-                .arg(format!("CC={}-{}", arch.gnu, self.compiler))
-                .args(targets);
-            command
-        };
-        env.run(
-            make(&["olddefconfig"]),
-            "reading the configuration",
-            Some(PREPARE_DEADLINE),
-        )?;
+/// Kbuild in a kernel folder.
+struct Make<'a> {
+    env: &'a Env<'a>,
+    tree: &'a Tree,
+    binds: Vec<Bind>,
+    variables: Vec<String>,
+}
+
+impl Make<'_> {
+    /// Makes targets; what is printed is counted.
+    fn run(&self, targets: &[&str], label: &str, deadline: Duration) -> Result<()> {
+        let mut command = self.tree.command(&self.binds, "make");
+        command
+            .args(["-C", "/kernel/source", "O=/kernel/build"])
+            .arg(format!("-j{}", cpus()))
+            .args(&self.variables)
+            .args(targets);
         let mut lines = 0;
-        env.watch(
-            make(&["modules_prepare"]),
-            "making the Rust metadata",
-            Some(PREPARE_DEADLINE),
-            &mut |stream, _| {
+        self.env
+            .watch(command, label, Some(deadline), &mut |stream, _| {
                 if stream == Stream::Out {
                     lines += 1;
-                    env.emit(Event::Progress {
+                    self.env.emit(Event::Progress {
                         done: lines,
                         total: None,
                         unit: Unit::Lines,
                     });
                 }
-            },
-        )?;
-
-        let after = read(&path.join("build/.config"))?;
-        if let Some(changes) = config_changes(&self.config, &after) {
-            bail!(
-                "the build root is not the one that built {}: the kernel's configuration changed there: {changes}",
-                self.release
-            );
-        }
-        proof::metadata_is_of(&path.join("build"), rustc)
+            })
+            .map(drop)
     }
+}
+
+/// Removes what was linked into the image, which no module's build looks at.
+fn remove_objects(build: &Path) -> Result<()> {
+    for entry in fs::read_dir(build)
+        .with_context(|| format!("cannot read {}", build.display()))?
+        .flatten()
+    {
+        let path = entry.path();
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            remove_objects(&path)?;
+        } else if name.ends_with(".o") || name.ends_with(".a") || name.contains("vmlinux") {
+            remove_all(&path)?;
+        }
+    }
+    Ok(())
 }
 
 /// The compiler in `.kernelvariables`: the last word of `CC = … $(CROSS_COMPILE)gcc-14`.
@@ -245,16 +350,29 @@ fn compiler(variables: &str) -> Option<&str> {
     name.starts_with("gcc-").then_some(name)
 }
 
+/// The settings of a configuration, a line each.
+fn settings(config: &str) -> BTreeSet<&str> {
+    let is_setting = |line: &&str| line.starts_with("CONFIG_") || line.ends_with(" is not set");
+    config.lines().filter(is_setting).collect()
+}
+
 /// The settings that differ between two configurations, in words; nothing if none does.
 fn config_changes(before: &str, after: &str) -> Option<String> {
-    let settings = |text: &str| -> std::collections::BTreeSet<String> {
-        let is_setting = |line: &&str| line.starts_with("CONFIG_") || line.ends_with(" is not set");
-        text.lines().filter(is_setting).map(str::to_owned).collect()
-    };
     let (before, after) = (settings(before), settings(after));
     let gone = before.difference(&after).map(|line| format!("-{line}"));
     let come = after.difference(&before).map(|line| format!("+{line}"));
-    let all: Vec<_> = gone.chain(come).collect();
+    in_words(&gone.chain(come).collect::<Vec<_>>())
+}
+
+/// The settings that were wanted and are not in a configuration, in words; nothing if all are.
+fn lost_settings(wanted: &str, config: &str) -> Option<String> {
+    let (wanted, config) = (settings(wanted), settings(config));
+    let lost = wanted.difference(&config).map(|&line| line.to_owned());
+    in_words(&lost.collect::<Vec<_>>())
+}
+
+/// The first of some settings, and the number of the others; nothing if there are none.
+fn in_words(all: &[String]) -> Option<String> {
     let some = all.iter().take(8).cloned().collect::<Vec<_>>().join(", ");
     match all.len() {
         0 => None,
@@ -281,6 +399,18 @@ pub fn cpus() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 
+/// Makes a folder and those it is in.
+fn make_folder(path: &Path) -> Result<()> {
+    fs::create_dir_all(path).with_context(|| format!("cannot make {}", path.display()))
+}
+
+/// Copies a file, named where that fails.
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    fs::copy(from, to)
+        .map(drop)
+        .with_context(|| format!("cannot copy {}", from.display()))
+}
+
 /// A text file, named where it cannot be read.
 fn read(path: &Path) -> Result<String> {
     fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
@@ -289,6 +419,7 @@ fn read(path: &Path) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kernel::table;
 
     #[test]
     fn the_compiler_is_read_from_the_headers() {
@@ -316,16 +447,47 @@ mod tests {
     }
 
     #[test]
+    fn lost_settings_are_named() {
+        let wanted = "# Why\nCONFIG_RUST=y\nCONFIG_HZ_100=y\n";
+        assert_eq!(
+            lost_settings(wanted, "CONFIG_A=y\nCONFIG_HZ_100=y\nCONFIG_RUST=y\n"),
+            None
+        );
+        assert_eq!(
+            lost_settings(wanted, "# CONFIG_RUST is not set\nCONFIG_HZ_100=y\n").unwrap(),
+            "CONFIG_RUST=y"
+        );
+    }
+
+    #[test]
+    fn objects_of_the_image_go_and_tools_stay() {
+        let folder = tempfile::tempdir().unwrap();
+        let build = folder.path();
+        fs::create_dir_all(build.join("kernel")).unwrap();
+        fs::create_dir_all(build.join("rust")).unwrap();
+        let gone = ["vmlinux", ".tmp_vmlinux1", "kernel/fork.o", "built-in.a"];
+        let kept = ["Module.symvers", "rust/libcore.rmeta", "rust/libmacros.so"];
+        for name in gone.iter().chain(&kept) {
+            fs::write(build.join(name), "").unwrap();
+        }
+        remove_objects(build).unwrap();
+        assert!(gone.iter().all(|name| !build.join(name).exists()));
+        assert!(kept.iter().all(|name| build.join(name).exists()));
+    }
+
+    #[test]
     fn all_packages_are_of_one_version() {
         let release = Release::of_headers("linux-headers-7.3.4+deb13-amd64", "amd64").unwrap();
+        let packages =
+            |row: &str| packages(table::find(row).unwrap(), &release, "7.3.4-1").join(" ");
         assert_eq!(
-            packages(&release, "7.3.4-1"),
-            [
-                "linux-headers-7.3.4+deb13-amd64=7.3.4-1",
-                "linux-base-7.3.4+deb13-amd64=7.3.4-1",
-                "linux-binary-7.3.4+deb13-amd64=7.3.4-1",
-                "linux-source-7.3=7.3.4-1",
-            ]
+            packages("amd64"),
+            "linux-headers-7.3.4+deb13-amd64=7.3.4-1 linux-source-7.3=7.3.4-1 \
+             linux-base-7.3.4+deb13-amd64=7.3.4-1 linux-binary-7.3.4+deb13-amd64=7.3.4-1"
+        );
+        assert_eq!(
+            packages("debug-amd64"),
+            "linux-headers-7.3.4+deb13-amd64=7.3.4-1 linux-source-7.3=7.3.4-1"
         );
     }
 }

@@ -16,6 +16,7 @@ use std::{
 
 use anyhow::{Context as _, Result, bail};
 use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
 
 use crate::{
     cache::{Cache, require_space},
@@ -24,8 +25,8 @@ use crate::{
     process::Env,
 };
 use archive::{Archive, Refused, Suite};
-use build_root::{RUST_PACKAGES, Recipe, Tree};
-use folder::{FOLDER_BYTES, Unpacked};
+use build_root::{RUST_PACKAGES, Recipe, Tree, hex};
+use folder::Unpacked;
 use table::{Offer, Release, Row};
 
 /// How a kernel is fetched.
@@ -56,6 +57,9 @@ pub struct Info {
     pub mirror: String,
     /// Folder of the build root below `trees/`.
     pub tree: String,
+    /// Hash of the settings that it was built with, where it was built and not unpacked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub settings: Option<String>,
     /// What to say in each result.
     #[serde(default)]
     pub warnings: Vec<String>,
@@ -83,7 +87,7 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// The stock image.
+    /// The image that boots.
     pub fn vmlinuz(&self) -> PathBuf {
         self.path.join("vmlinuz")
     }
@@ -147,8 +151,18 @@ fn kernel(env: &Env<'_>, cache: Cache, row: &'static Row, info: Info) -> Result<
 fn cached(cache: &Cache, row: &Row) -> Option<Info> {
     let pinned: Pinned = read_json(&cache.join(row_file(row)))?;
     let info: Info = read_json(&cache.join(kernel_folder(&pinned.release)).join("info.json"))?;
-    let tree = cache.join(format!("trees/{}", info.tree));
-    (tree.is_dir() || Tree::is_overridden()).then_some(info)
+    let is_whole = is_up_to_date(cache, row, &info) || Tree::is_overridden();
+    is_whole.then_some(info)
+}
+
+/// Whether a kernel was built as its row asks for now, if it was built, and its build root is there.
+fn is_up_to_date(cache: &Cache, row: &Row, info: &Info) -> bool {
+    info.settings == settings_hash(row) && cache.join(format!("trees/{}", info.tree)).is_dir()
+}
+
+/// Names the settings of a kernel that is built.
+fn settings_hash(row: &Row) -> Option<String> {
+    Some(hex(&Sha256::digest(row.settings()?)))
 }
 
 /// Looks for the best release in the row's suites, in order, and makes all that is missing for it.
@@ -275,15 +289,15 @@ fn make(
         .next()
         .with_context(|| format!("suite {} has no version of {headers}", suite.name))?
         .version;
-    let folder = kernel_folder(&release.name);
-    let here = read_json::<Info>(&cache.join(&folder).join("info.json")).filter(|info| {
-        info.version == version && cache.join(format!("trees/{}", info.tree)).is_dir()
-    });
+    let name = row.release(release);
+    let folder = kernel_folder(&name);
+    let here = read_json::<Info>(&cache.join(&folder).join("info.json"))
+        .filter(|info| info.version == version && is_up_to_date(cache, row, info));
     if let Some(info) = here {
         return Ok(info);
     }
 
-    require_space(&cache.join(""), FOLDER_BYTES, "the kernel folder")?;
+    require_space(&cache.join(""), folder::bytes(row), "the kernel folder")?;
     let downloads = cache.scratch("downloads")?;
     env.emit(Event::Step(format!(
         "downloading the kernel {}",
@@ -291,7 +305,7 @@ fn make(
     )));
     archive.download(
         suite,
-        &folder::packages(release, &version),
+        &folder::packages(row, release, &version),
         downloads.path(),
     )?;
     let unpacked = Unpacked::new(env, downloads.path(), release)?;
@@ -306,17 +320,18 @@ fn make(
     };
     let tree = Tree::ensure(env, cache, &recipe, archive)?;
     let info = Info {
-        release: release.name.clone(),
+        release: name,
         series: release.series().to_string(),
         suite: suite.name.clone(),
         version,
         rustc,
         mirror: archive.mirror().to_owned(),
         tree: recipe.name(),
+        settings: settings_hash(row),
         warnings,
     };
     cache.whole(&folder, |path| {
-        unpacked.build(env, &tree, row.arch, path)?;
+        unpacked.build(env, &tree, row, path)?;
         let info_file = path.join("info.json");
         fs::write(&info_file, json(&info)?)
             .with_context(|| format!("cannot write {}", info_file.display()))

@@ -110,7 +110,13 @@ pub fn build_with(env: &Env<'_>, kernel: &Kernel, fault: Option<Fault>) -> Resul
         return Ok(module);
     }
     let repository = repository();
-    let of_kernel = format!("{release} {} {}", kernel.info.version, kernel.info.tree);
+    let of_kernel = [
+        release.as_str(),
+        &kernel.info.version,
+        &kernel.info.tree,
+        kernel.info.settings.as_deref().unwrap_or_default(),
+    ]
+    .join(" ");
     let hash = hash_of(&repository, MODULE_SOURCES, &of_kernel)?;
     if is_of(&kernel.cache.join(&folder), &hash) {
         return Ok(module);

@@ -42,6 +42,17 @@ pub struct Arch {
     pub qemu_package: &'static str,
     /// Name of the kernel image in `linux-binary-*`.
     pub image: &'static str,
+    /// Where a build leaves the image; its file name is the target of make.
+    pub built_image: &'static str,
+}
+
+/// Where the image of a kernel comes from.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// Debian's package, untouched.
+    Stock,
+    /// Built from the source and by the tools of Debian's kernel. Only what these configuration fragments ask for is in it.
+    Built(&'static [&'static str]),
 }
 
 /// A row of the table.
@@ -51,14 +62,34 @@ pub struct Row {
     pub name: &'static str,
     /// The processor architecture.
     pub arch: &'static Arch,
-    /// Debian's flavour: the end of the release.
+    /// Debian's flavour: the end of the release. What is built takes source and tools from it.
     pub flavour: &'static str,
+    /// Where its image comes from.
+    pub origin: Origin,
     /// Suites in order of preference.
     pub sources: &'static [Source],
     /// Series that are known to work.
     pub series: &'static [Series],
     /// The virtual machine that boots it (`vm::machine`).
     pub machine: &'static str,
+}
+
+impl Row {
+    /// What `uname -r` says in this row's kernel that is, or is built from, a release of Debian.
+    pub fn release(&self, debian: &Release) -> String {
+        match self.origin {
+            Origin::Stock => debian.name.clone(),
+            Origin::Built(_) => format!("{}-{}", debian.upstream(), self.name),
+        }
+    }
+
+    /// What is asked of a kernel that is built.
+    pub fn settings(&self) -> Option<String> {
+        match self.origin {
+            Origin::Stock => None,
+            Origin::Built(fragments) => Some(fragments.concat()),
+        }
+    }
 }
 
 /// A 64-bit PC.
@@ -69,6 +100,7 @@ const AMD64: Arch = Arch {
     gnu: "x86_64-linux-gnu",
     qemu_package: "qemu-system-x86",
     image: "vmlinuz",
+    built_image: "arch/x86/boot/bzImage",
 };
 
 /// Debian 13 with backports, Debian 13 itself, and what becomes the next Debian.
@@ -90,12 +122,16 @@ const TRIXIE: &[Source] = &[
 /// Every series that is known to work.
 const ALL_SERIES: &[Series] = &[Series(7, 2), Series(7, 3)];
 
+/// What each kernel that is built needs to run a guest.
+const BASE: &str = include_str!("configs/base.config");
+
 /// The table. The first row is the default.
 pub const TABLE: &[Row] = &[
     Row {
         name: "amd64",
         arch: &AMD64,
         flavour: "amd64",
+        origin: Origin::Stock,
         sources: TRIXIE,
         series: ALL_SERIES,
         machine: "pc",
@@ -104,6 +140,7 @@ pub const TABLE: &[Row] = &[
         name: "rt-amd64",
         arch: &AMD64,
         flavour: "rt-amd64",
+        origin: Origin::Stock,
         sources: TRIXIE,
         series: ALL_SERIES,
         machine: "pc",
@@ -112,6 +149,7 @@ pub const TABLE: &[Row] = &[
         name: "cloud-amd64",
         arch: &AMD64,
         flavour: "cloud-amd64",
+        origin: Origin::Stock,
         sources: TRIXIE,
         series: ALL_SERIES,
         machine: "pc",
@@ -120,8 +158,27 @@ pub const TABLE: &[Row] = &[
         name: "amd64-7.2",
         arch: &AMD64,
         flavour: "amd64",
+        origin: Origin::Stock,
         sources: TRIXIE,
         series: &[Series(7, 2)],
+        machine: "pc",
+    },
+    Row {
+        name: "debug-amd64",
+        arch: &AMD64,
+        flavour: "amd64",
+        origin: Origin::Built(&[BASE, include_str!("configs/debug.config")]),
+        sources: TRIXIE,
+        series: ALL_SERIES,
+        machine: "pc",
+    },
+    Row {
+        name: "hz100-amd64",
+        arch: &AMD64,
+        flavour: "amd64",
+        origin: Origin::Built(&[BASE, include_str!("configs/hz100.config")]),
+        sources: TRIXIE,
+        series: ALL_SERIES,
         machine: "pc",
     },
 ];
@@ -177,6 +234,13 @@ impl Release {
             candidate,
             name: name.to_owned(),
         })
+    }
+
+    /// The upstream version: what comes before Debian's own part.
+    pub fn upstream(&self) -> &str {
+        self.name
+            .split_once('+')
+            .map_or(self.name.as_str(), |(upstream, _)| upstream)
     }
 
     /// Its series.
@@ -298,7 +362,7 @@ mod tests {
         assert_eq!(Failure::class_of(&error), Class::Usage);
         assert_eq!(
             error.to_string(),
-            "there is no kernel \"amd46\" in the table; the known ones are amd64, rt-amd64, cloud-amd64, amd64-7.2"
+            "there is no kernel \"amd46\" in the table; the known ones are amd64, rt-amd64, cloud-amd64, amd64-7.2, debug-amd64, hz100-amd64"
         );
         assert_eq!(find("rt-amd64").unwrap().flavour, "rt-amd64");
     }
@@ -312,6 +376,36 @@ mod tests {
         assert_eq!(names("rt-amd64"), ["7.2.9+deb13-rt-amd64"]);
         assert_eq!(names("cloud-amd64"), ["7.3.4+deb13-cloud-amd64"]);
         assert_eq!(names("amd64").len(), 3);
+    }
+
+    #[test]
+    fn what_is_built_has_a_name_of_its_own() {
+        let debian = &releases(&["linux-headers-7.3.4+deb13-amd64"], "amd64")[0];
+        for (row, expected) in [
+            ("amd64", "7.3.4+deb13-amd64"),
+            ("debug-amd64", "7.3.4-debug-amd64"),
+        ] {
+            assert_eq!(find(row).unwrap().release(debian), expected);
+        }
+    }
+
+    #[test]
+    fn fragments_are_lists_of_settings() {
+        for row in TABLE {
+            let settings = row.settings().unwrap_or_default();
+            for line in settings.lines().filter(|line| !line.is_empty()) {
+                let is_setting = line.starts_with("CONFIG_") && line.ends_with("=y");
+                assert!(is_setting || line.starts_with("# "), "{}: {line}", row.name);
+            }
+        }
+        assert!(
+            find("debug-amd64")
+                .unwrap()
+                .settings()
+                .unwrap()
+                .contains("CONFIG_RUST=y\n")
+        );
+        assert_eq!(find("amd64").unwrap().settings(), None);
     }
 
     #[test]
