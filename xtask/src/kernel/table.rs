@@ -183,6 +183,11 @@ pub const TABLE: &[Row] = &[
     },
 ];
 
+/// The rows of Debian's own kernels, which are ready soon: those that all checks cover.
+pub fn stock() -> impl Iterator<Item = &'static Row> {
+    TABLE.iter().filter(|row| row.origin == Origin::Stock)
+}
+
 /// The row of that name.
 ///
 /// # Errors

@@ -297,7 +297,7 @@ fn explained(measured: &Measured) -> Result<()> {
 }
 
 /// Every function in every context that it may run in.
-fn all_contexts() -> Vec<String> {
+pub fn all_contexts() -> Vec<String> {
     FUNCTIONS
         .iter()
         .flat_map(|spec| {

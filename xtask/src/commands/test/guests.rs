@@ -15,10 +15,11 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use super::bench::{Bench, Ended, Surroundings};
+use super::delays::all_contexts;
 use super::harness::{Check, Need, check};
 use crate::guest::{Report, Task};
 use crate::insert::Ending;
-use crate::kernel::table::TABLE;
+use crate::kernel::table::{self, TABLE};
 use crate::kernel::{self, Options, module};
 use crate::result::{Measurement, Run};
 use crate::vm::launch::{Guest, Launcher};
@@ -94,7 +95,7 @@ pub fn checks() -> Vec<Check> {
         let first = Rc::clone(&first);
         move |bench| same_again(bench, shared(&first, bench)?)
     }));
-    for row in &TABLE[1..] {
+    for row in table::stock().skip(1) {
         checks.push(check(
             format!("guest: {} gives all rows", row.name),
             NEEDS,
@@ -105,6 +106,11 @@ pub fn checks() -> Vec<Check> {
         ));
     }
     checks.extend([
+        check(
+            "guest: every function in every context, memory poisoned",
+            NEEDS,
+            everything_poisoned,
+        ),
         check("guest: one that panics", NEEDS, panics),
         check("guest: one that hangs", NEEDS, hangs),
         check(
@@ -317,6 +323,17 @@ fn same_again(bench: &Bench<'_>, first: &Measured) -> Result<String> {
         "not root, so the network was not cut off"
     };
     Ok(format!("{network}, {seconds:.1} s"))
+}
+
+/// A stock kernel that fills freed memory shows what reads it: the module once read its plan there.
+fn everything_poisoned(bench: &Bench<'_>) -> Result<String> {
+    let items = all_contexts();
+    let plan = items.join(",");
+    let arguments = ["--append", "slab_debug=FZP", "--plan"];
+    let measured = measure(bench, &[], &[&arguments[..], &[&plan]].concat())?;
+    let rows = measured.run.measurements.len();
+    within("the number of rows", rows, items.len(), items.len())?;
+    no_trace(&measured)
 }
 
 fn panics(bench: &Bench<'_>) -> Result<String> {

@@ -10,7 +10,7 @@ use super::bench::{Bench, Ended};
 use super::harness::{Check, Need, check};
 use crate::kernel::build_root::Bind;
 use crate::kernel::folder::{KDIR, MOUNTED};
-use crate::kernel::table::{Row, TABLE};
+use crate::kernel::table::{self, Row, TABLE};
 use crate::kernel::{self, Kernel, Options, module, proof};
 
 /// Where the sources are seen inside the build root.
@@ -22,7 +22,7 @@ const OUT: &str = "/out";
 /// The checks of this file.
 pub fn checks() -> Vec<Check> {
     let mut checks = Vec::new();
-    for row in TABLE {
+    for row in table::stock() {
         checks.push(check(
             format!("module: make for {} says nothing", row.name),
             &[Need::Kernels],
