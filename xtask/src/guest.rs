@@ -19,6 +19,7 @@ use anyhow::{Context as _, Result};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, mount};
+use rustix::process::{Pid, Signal};
 use rustix::system::{RebootCommand, reboot};
 use rustix::termios::{self, OptionalActions};
 use serde::{Deserialize, Serialize};
@@ -56,6 +57,9 @@ pub enum Task {
     Measure {
         /// As on insmod's command line.
         parameters: String,
+        /// For tests: end that with a signal, then insert the module once more.
+        #[serde(default)]
+        abort: Option<Abort>,
     },
     /// Insert the module with each of these in turn, all of which it should refuse.
     Refuse {
@@ -63,6 +67,18 @@ pub enum Task {
         parameters: Vec<String>,
     },
 }
+
+/// How an insertion is ended before its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Abort {
+    /// The signal's number.
+    pub signal: i32,
+    /// When it is sent, in milliseconds after the start.
+    pub after_ms: u64,
+}
+
+/// What is measured after an aborted run, to see that nothing is left of it.
+const AFTERWARDS: &str = "run=2 iterations=20 plan=quick";
 
 /// What a guest has to say, besides the kernel's log.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -191,7 +207,9 @@ fn carry_out(task: &Task) -> (Report, String) {
     let mut records = Vec::new();
     let outcome = match task {
         Task::Probe => Ok(()),
-        Task::Measure { parameters } => try_measure(parameters, &mut report, &mut records),
+        Task::Measure { parameters, abort } => {
+            try_measure(parameters, *abort, &mut report, &mut records)
+        }
         Task::Refuse { parameters } => try_refuse(parameters, &mut report, &mut records),
     };
     if let Err(error) = outcome {
@@ -213,7 +231,12 @@ fn try_refuse(parameters: &[String], report: &mut Report, records: &mut Vec<Reco
     Ok(())
 }
 
-fn try_measure(parameters: &str, report: &mut Report, records: &mut Vec<Record>) -> Result<()> {
+fn try_measure(
+    parameters: &str,
+    abort: Option<Abort>,
+    report: &mut Report,
+    records: &mut Vec<Record>,
+) -> Result<()> {
     // The log is read before and after, not meanwhile: a reader that wakes up at each message would disturb what is measured. The kernel's
     // buffer is made large enough (`log_buf_len=`), and what did not fit would show as a gap.
     let mut reader = kmsg::Reader::open()?;
@@ -227,7 +250,15 @@ fn try_measure(parameters: &str, report: &mut Report, records: &mut Vec<Record>)
     let taint_before = environment::taint();
 
     announce(Phase::Measure);
-    let ending = insert::insert(Path::new(MODULE), parameters)?;
+    let module = Path::new(MODULE);
+    let ending = match abort {
+        None => insert::insert(module, parameters)?,
+        Some(abort) => {
+            let ending = insert_and_abort(module, parameters, abort)?;
+            say(&format!("aborted insertion ended: {}", ending.text()));
+            insert::insert(module, AFTERWARDS)?
+        }
+    };
     report.insertion = Some(ending);
     say(&format!("insertion ended: {}", ending.text()));
 
@@ -255,7 +286,27 @@ fn try_measure(parameters: &str, report: &mut Report, records: &mut Vec<Record>)
     Ok(())
 }
 
-/// The run in the log: a guest makes one only.
+/// Inserts the module, and sends the child a signal after a while.
+fn insert_and_abort(module: &Path, parameters: &str, abort: Abort) -> Result<Ending> {
+    let mut child = insert::command(module, parameters)?
+        .spawn()
+        .context("cannot start a child to insert the module")?;
+    std::thread::sleep(Duration::from_millis(abort.after_ms));
+    let signal = Signal::from_named_raw(abort.signal)
+        .with_context(|| format!("there is no signal {}", abort.signal))?;
+    say(&format!("sending signal {}", abort.signal));
+    rustix::process::kill_process(Pid::from_child(&child), signal)
+        .context("cannot send the insertion a signal")?;
+    // What it prints is less than a pipe holds.
+    let status = child.wait().context("cannot wait for the insertion")?;
+    if !status.success() {
+        return insert::ending(status, b"", b"");
+    }
+    let output = child.wait_with_output()?;
+    insert::ending(status, &output.stdout, &output.stderr)
+}
+
+/// The last run in the log; a guest makes one only, but for tests.
 fn assemble(records: &[Record]) -> Option<Run> {
     let mut assembler = Assembler::default();
     for record in records {
@@ -354,6 +405,10 @@ mod tests {
             Task::Probe,
             Task::Measure {
                 parameters: "iterations=5 plan=\"a b\"".to_owned(),
+                abort: Some(Abort {
+                    signal: 9,
+                    after_ms: 500,
+                }),
             },
         ] {
             let orders = Orders {

@@ -5,6 +5,7 @@
 //! The checks are data ([`Check`]): a name, what it needs of the machine, a function. They run one after the other, and go on
 //! after a failure.
 
+mod abort;
 mod bench;
 mod delays;
 mod guests;
@@ -51,6 +52,7 @@ fn checks() -> Vec<Check> {
         refusals::checks(),
         guests::checks(),
         delays::checks(),
+        abort::checks(),
     ]
     .into_iter()
     .flatten()

@@ -215,6 +215,7 @@ fn measure(
             time,
             task: Task::Measure {
                 parameters: format!("iterations={iterations} run={id} plan={plan}"),
+                abort: None,
             },
             module: Some(&module),
             append,

@@ -27,7 +27,7 @@ use crate::vm::machine::Time;
 use crate::vm::supervisor::{Folder, Limits};
 
 /// What each check here needs.
-const NEEDS: &[Need] = &[Need::Guests, Need::Kernels];
+pub const NEEDS: &[Need] = &[Need::Guests, Need::Kernels];
 
 /// Rows of the article's plan.
 const ROWS: usize = 14;
@@ -367,6 +367,7 @@ fn no_iterations(bench: &Bench<'_>) -> Result<String> {
             time: Time::Virtual,
             task: Task::Measure {
                 parameters: "iterations=0".to_owned(),
+                abort: None,
             },
             module: Some(&module),
             append: "",
