@@ -260,8 +260,10 @@ fn is_explained(row: &Measurement, hz: u32) -> bool {
         (State::Kept, _) => true,
         (State::Early, "udelay" | "udelay_const" | "mdelay") => short,
         (State::Late, "ndelay" | "ndelay_const") => true,
-        // What stamps and calls cost is beyond 2 % of a short request.
-        (State::Late, "udelay" | "udelay_const") => row.requested_ns <= 5 * plan::MICROSECOND,
+        // What stamps and calls cost is beyond two pairs and 2 % of so short a request.
+        (State::Late, "udelay" | "udelay_const" | "fsleep") => {
+            row.requested_ns <= plan::MICROSECOND
+        }
         (State::ExceedsDocument, "msleep" | "msleep_interruptible" | "usleep_range" | "fsleep") => {
             true
         }
