@@ -8,6 +8,7 @@ use crate::abi::plan::Kind;
 use crate::abi::plan::Measurement;
 use crate::abi::plan::MICROSECOND;
 use crate::abi::plan::MILLISECOND;
+use crate::clock;
 use crate::delays::Delay;
 use crate::delays::Use;
 use core::cell::Cell;
@@ -74,6 +75,14 @@ impl<D: Delay> Delay for Skipping<D> {
         self.calls.set(calls);
         if calls % 1000 != 0 {
             self.delay.wait();
+        }
+    }
+
+    fn end(&self) -> u64 {
+        if self.calls.get() % 1000 != 0 {
+            self.delay.end()
+        } else {
+            clock::now()
         }
     }
 }
