@@ -331,7 +331,7 @@ impl std::fmt::Display for Ended {
     }
 }
 
-/// Our children and this machine's mounts.
+/// Our children, and mounts that may be ours.
 #[derive(Debug)]
 pub struct Surroundings {
     children: BTreeSet<(i32, String)>,
@@ -348,7 +348,11 @@ impl Surroundings {
         let mounts = fs::read_to_string("/proc/self/mountinfo").context("cannot see the mounts")?;
         Ok(Self {
             children: children()?,
-            mounts: mounts.lines().map(str::to_owned).collect(),
+            mounts: mounts
+                .lines()
+                .filter(|line| is_ours(line))
+                .map(str::to_owned)
+                .collect(),
         })
     }
 
@@ -393,6 +397,14 @@ fn children() -> Result<BTreeSet<(i32, String)>> {
             (parent == own).then_some((id, name))
         })
         .collect())
+}
+
+/// Whether a mount may be this program's doing: in its cache, in a folder of these checks, or where a tree is made. Other
+/// people's disks come and go.
+fn is_ours(mount: &str) -> bool {
+    ["messung", "mmdebstrap"]
+        .iter()
+        .any(|word| mount.contains(word))
 }
 
 /// Name and parent in a line of `/proc/<pid>/stat`, if that process lives.
