@@ -8,16 +8,11 @@ use abi::plan;
 use anyhow::{Context as _, Result, ensure};
 
 use super::bench::Bench;
-use super::guests::NEEDS;
+use super::guests::{NEEDS, carry_out};
 use super::harness::{Check, check};
 use crate::guest::{Abort, Task};
-use crate::kernel::table::TABLE;
-use crate::kernel::{self, Options, module};
 use crate::log::assemble::Assembler;
 use crate::result::Run;
-use crate::vm::launch::{Guest, Launcher};
-use crate::vm::machine::Time;
-use crate::vm::supervisor::{Folder, Limits};
 
 /// What is going on when the signal comes: one row for each context and kind of function.
 const PLANS: [&str; 7] = [
@@ -54,27 +49,16 @@ pub fn checks() -> Vec<Check> {
 }
 
 fn killed(bench: &Bench<'_>, plan: &str, signal: i32) -> Result<String> {
-    let kernel = kernel::prepare(&bench.env, &TABLE[0], &Options::default())?;
-    let module = module::build(&bench.env, &kernel)?;
-    let init = module::guest_xtask(&bench.env, &kernel)?;
-    let folder = bench.folder()?;
-    let outcome = Launcher::new(bench.env, &kernel, &init)?.boot(
-        &Folder::new(&folder),
-        Guest {
-            time: Time::Virtual,
-            task: Task::Measure {
-                parameters: format!("run=1 plan={plan}"),
-                abort: Some(Abort {
-                    signal,
-                    after_ms: AFTER_MS,
-                }),
-            },
-            module: Some(&module),
-            append: "",
-            limits: Limits::of(Time::Virtual, Duration::ZERO),
+    let (_, log) = carry_out(
+        bench,
+        Task::Measure {
+            parameters: format!("run=1 plan={plan}"),
+            abort: Some(Abort {
+                signal,
+                after_ms: AFTER_MS,
+            }),
         },
     )?;
-    let log = outcome.received.log;
     let expected = format!("aborted insertion ended: signal {signal} ended the insertion");
     ensure!(log.contains(&expected), "it did not end so: {log}");
     let [aborted, next] = &runs(&log)[..] else {

@@ -13,18 +13,13 @@ use anyhow::{Context as _, Result, bail, ensure};
 use rustix::io::Errno;
 
 use super::bench::Bench;
-use super::guests::{Measured, measure, no_trace};
+use super::guests::{Measured, carry_out, measure, no_trace};
 use super::harness::{Check, Need, check};
 use crate::compare::{Figure, Pair, THRESHOLD, compare};
-use crate::guest::{Report, Task};
+use crate::guest::Task;
 use crate::insert::Ending;
-use crate::kernel::module::{self, Fault};
-use crate::kernel::table::{self, TABLE};
-use crate::kernel::{self, Options};
+use crate::kernel::module::Fault;
 use crate::result::{Measurement, State};
-use crate::vm::launch::{Guest, Launcher};
-use crate::vm::machine::Time;
-use crate::vm::supervisor::{Folder, Limits};
 
 /// What each check here needs.
 const NEEDS: &[Need] = &[Need::Guests, Need::Kernels];
@@ -406,33 +401,20 @@ fn nonsense() -> Vec<(String, &'static str)> {
 /// The program refuses them (see its unit tests) and the module must not trust that.
 fn refusals(bench: &Bench<'_>) -> Result<String> {
     let plans = nonsense();
-    let kernel = kernel::prepare(&bench.env, table::find(TABLE[0].name)?, &Options::default())?;
-    let module = module::build(&bench.env, &kernel)?;
-    let init = module::guest_xtask(&bench.env, &kernel)?;
-    let folder = bench.folder()?;
-    let outcome = Launcher::new(bench.env, &kernel, &init)?.boot(
-        &Folder::new(&folder),
-        Guest {
-            time: Time::Virtual,
-            task: Task::Refuse {
-                parameters: plans
-                    .iter()
-                    .map(|(plan, _)| format!("plan={plan}"))
-                    .collect(),
-            },
-            module: Some(&module),
-            append: "",
-            limits: Limits::of(Time::Virtual, Duration::ZERO),
+    let (report, log) = carry_out(
+        bench,
+        Task::Refuse {
+            parameters: plans
+                .iter()
+                .map(|(plan, _)| format!("plan={plan}"))
+                .collect(),
         },
     )?;
-    drop(kernel);
-    let report: Report = serde_json::from_str(&outcome.received.report)?;
     ensure!(
         report.refusals.len() == plans.len(),
         "the guest tells of {} insertions: {report:?}",
         report.refusals.len()
     );
-    let log = &outcome.received.log;
     let reasons: Vec<_> = log
         .lines()
         .filter_map(|line| Some(line.split_once("the plan is refused")?.1))

@@ -351,12 +351,8 @@ fn hangs(bench: &Bench<'_>) -> Result<String> {
     Ok(String::new())
 }
 
-/// The program asks for at least one; the module must not trust that.
-fn no_iterations(bench: &Bench<'_>) -> Result<String> {
-    bench
-        .end_xtask(&["vm", "--iterations", "0"])?
-        .exits(2)?
-        .says("--iterations")?;
+/// Boots the default kernel for a task that the command line does not offer: what its guest tells, and the kernel's log.
+pub fn carry_out(bench: &Bench<'_>, task: Task) -> Result<(Report, String)> {
     let kernel = kernel::prepare(&bench.env, &TABLE[0], &Options::default())?;
     let module = module::build(&bench.env, &kernel)?;
     let init = module::guest_xtask(&bench.env, &kernel)?;
@@ -365,22 +361,34 @@ fn no_iterations(bench: &Bench<'_>) -> Result<String> {
         &Folder::new(&folder),
         Guest {
             time: Time::Virtual,
-            task: Task::Measure {
-                parameters: "iterations=0".to_owned(),
-                abort: None,
-            },
+            task,
             module: Some(&module),
             append: "",
             limits: Limits::of(Time::Virtual, Duration::ZERO),
         },
     )?;
-    let report: Report = serde_json::from_str(&outcome.received.report)?;
+    let report = serde_json::from_str(&outcome.received.report)?;
+    Ok((report, outcome.received.log))
+}
+
+/// The program asks for at least one; the module must not trust that.
+fn no_iterations(bench: &Bench<'_>) -> Result<String> {
+    bench
+        .end_xtask(&["vm", "--iterations", "0"])?
+        .exits(2)?
+        .says("--iterations")?;
+    let (report, log) = carry_out(
+        bench,
+        Task::Measure {
+            parameters: "iterations=0".to_owned(),
+            abort: None,
+        },
+    )?;
     let refusal = Some(Ending::Errno(Errno::INVAL.raw_os_error()));
     ensure!(
         report.insertion == refusal && report.run.is_none(),
         "it was not refused: {report:?}"
     );
-    let log = outcome.received.log;
     let reason = "messung: iterations=0 is refused: it must be 1 to ";
     ensure!(log.contains(reason), "the log does not say why: {log}");
     Ok(String::new())
