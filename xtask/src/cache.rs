@@ -149,14 +149,26 @@ impl Cache {
     ///
     /// # Errors
     ///
-    /// The file system refuses.
-    pub fn clean(self) -> Result<u64> {
+    /// The file system refuses, or the user interrupts; the next run then goes on with what is left.
+    pub fn clean(self, env: &Env<'_>) -> Result<u64> {
+        env.emit(Event::Step(format!("removing {}", self.path.display())));
         let freed = disk_use(&self.path)?;
+        // All names change before anything goes: whatever ends this in between, nothing half-removed looks whole.
+        let mut old = Vec::new();
         for entry in read_dir(&self.path)? {
             // Another messung may be waiting for this very file.
-            if entry.file_name() != "lock" {
-                remove_all(&entry.path())?;
+            if entry.file_name() == "lock" {
+                continue;
             }
+            let path = entry.path();
+            let renamed = with_ending(&path, OLD);
+            remove_all(&renamed)?;
+            fs::rename(&path, &renamed)
+                .with_context(|| format!("cannot rename {}", path.display()))?;
+            old.push(renamed);
+        }
+        for path in old {
+            remove_in_parts(&path, 4, env)?;
         }
         Ok(freed)
     }
@@ -293,6 +305,18 @@ pub fn remove_all(path: &Path) -> Result<()> {
     .with_context(|| format!("cannot remove {}", path.display()))
 }
 
+/// [`remove_all`], with a look at whether the user interrupts before each part, down to `depth` levels of folders.
+fn remove_in_parts(path: &Path, depth: usize, env: &Env<'_>) -> Result<()> {
+    env.interrupt.check()?;
+    if depth > 0 && path.symlink_metadata().is_ok_and(|data| data.is_dir()) {
+        // A folder that can't be read is the business of `remove_all`.
+        for entry in read_dir(path).unwrap_or_default() {
+            remove_in_parts(&entry.path(), depth - 1, env)?;
+        }
+    }
+    remove_all(path)
+}
+
 /// Makes folders writable for their owner, as far as that goes.
 fn make_writable(path: &Path) {
     let is_folder = path.symlink_metadata().is_ok_and(|data| data.is_dir());
@@ -345,7 +369,7 @@ mod tests {
             let result = cache.whole("trees/x", |path| {
                 fs::create_dir(path)?;
                 fs::write(path.join("half"), "made")?;
-                bail!("the disk broke") as Result<()>
+                Err::<(), _>(anyhow::anyhow!("the disk broke"))
             });
             assert_eq!(result.unwrap_err().to_string(), "the disk broke");
             assert_eq!(fs::read_dir(cache.join("trees")).unwrap().count(), 0);
@@ -410,8 +434,28 @@ mod tests {
             cache
                 .write("rows/amd64.json", &"x".repeat(100_000))
                 .unwrap();
-            assert!(cache.clean().unwrap() >= 100_000);
+            assert!(cache.clean(&env).unwrap() >= 100_000);
             assert!(!folder.join("c/rows").exists());
+        });
+    }
+
+    #[test]
+    fn a_clean_that_is_cut_short_leaves_nothing_that_looks_whole() {
+        with_env(|env, _, interrupt, folder| {
+            let cache = Cache::open_at(&env, folder.join("c")).unwrap();
+            cache.write("trees/x/usr", "half").unwrap();
+            interrupt.raise();
+            let error = cache.clean(&env).unwrap_err();
+            assert_eq!(Failure::class_of(&error), Class::Interrupted);
+            assert!(!folder.join("c/trees").exists());
+            assert!(folder.join("c/trees.old").exists());
+            // The next run goes on with it.
+            let env = Env {
+                interrupt: &Interrupt::default(),
+                ..env
+            };
+            Cache::open_at(&env, folder.join("c")).unwrap();
+            assert!(!folder.join("c/trees.old").exists());
         });
     }
 

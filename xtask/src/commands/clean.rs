@@ -26,6 +26,6 @@ pub fn run(options: Options, ui: &Ui) -> anyhow::Result<()> {
     };
     let cache = Cache::open(&env)?;
     let folder = cache.join("").display().to_string();
-    let freed = cache.clean()?;
+    let freed = cache.clean(&env)?;
     ui.print(&format!("freed {} in {folder}\n", megabytes(freed)))
 }

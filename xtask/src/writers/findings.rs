@@ -56,8 +56,14 @@ fn early(rows: &[Measurement]) -> Option<String> {
         rows => format!("; {rows} rows come out short, this one most"),
     };
     Some(format!(
-        "{} returns too early: it {what} ({} of {} samples below {floor}{others}).",
+        "{} {}: it {what} ({} of {} samples below {floor}{others}).",
         called(row),
+        // "Early" is a word with a meaning: below the floor.
+        if early_count(row) > 0 {
+            "returns too early"
+        } else {
+            "comes out short"
+        },
         early_count(row),
         row.count
     ))
@@ -276,7 +282,7 @@ mod tests {
         assert_eq!(
             findings(&article()),
             [
-                "udelay(100 us) with interrupts off returns too early: it takes 99.628 us on average, 0.37 % too short \
+                "udelay(100 us) with interrupts off comes out short: it takes 99.628 us on average, 0.37 % too short \
                  (0 of 1000 samples below 99.5 % of the request).",
                 "udelay(15 us) takes 2.216 ms at worst; with interrupts off it is 15.340 us.",
                 "msleep(10 ms) takes 16.000 ms on average, 6.000 ms (60.00 %) more than asked, on a grid of 4 ms (HZ=250); \
@@ -321,7 +327,7 @@ mod tests {
         ];
         let sentence = early(&rows).unwrap();
         assert!(
-            sentence.starts_with("udelay(100 us) returns too early"),
+            sentence.starts_with("udelay(100 us) comes out short"),
             "{sentence}"
         );
         assert!(sentence.contains("2 rows come out short"), "{sentence}");
