@@ -17,7 +17,7 @@ pub struct KernelOptions {
     #[arg(long, value_name = "ROW", default_value = "amd64")]
     pub kernel: String,
     /// Debian's archive, instead of the mirror that this machine uses
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", value_parser = mirror)]
     pub mirror: Option<String>,
     /// Refuse an index of the archive that is past its date
     #[arg(long)]
@@ -61,6 +61,21 @@ fn factor(text: &str) -> Result<f64, String> {
     }
 }
 
+/// The URL of an archive. It becomes a word of apt's list of sources, so it must be one.
+fn mirror(text: &str) -> Result<String, String> {
+    let is_url = ["http://", "https://", "file:/"]
+        .iter()
+        .any(|scheme| text.len() > scheme.len() && text.starts_with(scheme));
+    let is_word = text
+        .chars()
+        .all(|c| c.is_ascii_graphic() && !matches!(c, '[' | ']' | '#'));
+    if is_url && is_word {
+        Ok(text.to_owned())
+    } else {
+        Err("a URL is needed that begins with http://, https:// or file:/".to_owned())
+    }
+}
+
 /// What `build` takes.
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -100,13 +115,29 @@ pub fn run(options: Options, ui: &Ui) -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::factor;
+    use super::{factor, mirror};
 
     #[test]
     fn factors_make_sense() {
         assert_eq!(factor("2.5"), Ok(2.5));
         for text in ["0", "-1", "NaN", "inf", "x"] {
             assert!(factor(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn mirrors_are_urls() {
+        assert!(mirror("http://mirror.example/debian").is_ok());
+        assert!(mirror("file:/srv/mirror").is_ok());
+        for text in [
+            "nonsense",
+            "",
+            "http://",
+            "http://a b",
+            "[trusted=yes] http://a",
+            "http://a\ndeb",
+        ] {
+            assert!(mirror(text).is_err(), "{text:?}");
         }
     }
 }
