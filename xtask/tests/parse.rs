@@ -77,7 +77,7 @@ fn a_complete_run_is_reported_and_saved() {
 #[test]
 fn the_standard_input_is_a_log_too() {
     let mut command = xtask(&["parse", "-"]);
-    command.stdin(fs::File::open(log("serial.log")).unwrap());
+    command.stdin(fs::File::open(log("serial.txt")).unwrap());
     let parsed = outcome(command.output().unwrap());
     assert_eq!(parsed.status, Some(0));
     assert_eq!(rows(&parsed.stdout), 3);
@@ -192,7 +192,7 @@ fn no_run_is_a_failure() {
 
 #[test]
 fn what_cannot_be_read_or_written_is_named() {
-    let complete = log("serial.log");
+    let complete = log("serial.txt");
     for (arguments, status, part) in [
         (
             &["parse", "/nonexistent/kern.log"][..],
@@ -250,7 +250,7 @@ fn results_that_are_none_are_refused_by_name() {
 fn unknown_keys_of_a_result_survive() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.json").display().to_string();
-    run(&["parse", &log("serial.log"), "--json", &path]);
+    run(&["parse", &log("serial.txt"), "--json", &path]);
     let text = fs::read_to_string(&path).unwrap();
     let with_more = text.replacen('{', "{\n  \"weather\": \"fine\",", 1);
     fs::write(&path, with_more).unwrap();
@@ -269,7 +269,7 @@ fn help_and_version_are_no_failures() {
 
 #[test]
 fn a_reader_that_goes_away_is_no_failure() {
-    let mut child = xtask(&["parse", &log("serial.log")]).spawn().unwrap();
+    let mut child = xtask(&["parse", &log("serial.txt")]).spawn().unwrap();
     drop(child.stdout.take());
     let finished = outcome(child.wait_with_output().unwrap());
     assert_eq!((finished.status, finished.stderr.as_str()), (Some(0), ""));
