@@ -152,7 +152,7 @@ fn an_incomplete_run_shows_its_rows_and_fails() {
         ("synthetic-dropped.log", 2, "the log lost records 2, 7"),
         ("synthetic-damaged.log", 2, "arrived damaged"),
         ("dmesg-killed.log", 7, "interrupted"),
-        ("dmesg-level-info.log", 3, "lines for people only"),
+        ("dmesg-level-info.txt", 3, "lines for people only"),
     ] {
         let parsed = run(&["parse", &log(name)]);
         assert_eq!(parsed.status, Some(1), "{name}");

@@ -356,7 +356,7 @@ const CAPTURED: [(&str, Expected); 32] = [
         &[(7, true, &[1, 2, 3], &[]), (8, true, &[1, 2, 3], &[])],
     ),
     (
-        "dmesg-level-info.log",
+        "dmesg-level-info.txt",
         &[(0, false, &[1, 2, 3], &["the lines for people only"])],
     ),
     (
@@ -420,7 +420,7 @@ fn made_up_logs_are_those_that_are_saved() {
     for (name, bytes) in synthetic() {
         let name = format!("synthetic-{name}.log");
         if update {
-            std::fs::write(folder().join(name), &bytes).unwrap();
+            std::fs::write(folder().join(&name), &bytes).unwrap();
         }
         assert!(
             saved(&name) == bytes,
@@ -562,8 +562,8 @@ fn a_run_carries_what_its_records_tell() {
 
 #[test]
 fn lines_for_people_carry_the_same_numbers() {
-    let records = read(&saved("dmesg"));
-    let people = read(&saved("dmesg-level-info"));
+    let records = read(&saved("dmesg.txt"));
+    let people = read(&saved("dmesg-level-info.txt"));
     for (record, line) in records.runs[0]
         .measurements
         .iter()
@@ -601,7 +601,7 @@ fn a_damaged_copy_of_a_record_does_no_harm() {
 #[test]
 fn a_sleep_that_ends_with_its_tick_is_not_late() {
     // The histogram alone would leave room for a median beyond the tick.
-    for run in read(&saved("dmesg-article")).runs {
+    for run in read(&saved("dmesg-article.log")).runs {
         for row in run
             .measurements
             .iter()
