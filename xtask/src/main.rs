@@ -2,7 +2,8 @@
 
 //! `cargo xtask`: builds messung.ko, runs it in a virtual machine or on this machine, and reports.
 //!
-//! Built twice: for a developer's machine, and (without the feature `host`) as the init of a guest.
+//! Built three times: for a developer's machine, with the feature `report` alone for a machine that only measures (a board), and
+//! with no feature as the init of a guest.
 
 #![allow(
     unreachable_pub,
@@ -10,14 +11,17 @@
 )]
 #![cfg_attr(
     not(feature = "host"),
-    allow(dead_code, reason = "a guest uses a part of each module only")
+    allow(
+        dead_code,
+        reason = "a board and a guest use a part of each module only"
+    )
 )]
 
 #[cfg(feature = "host")]
 mod cache;
-#[cfg(feature = "host")]
+#[cfg(feature = "report")]
 mod commands;
-#[cfg(feature = "host")]
+#[cfg(feature = "report")]
 mod compare;
 mod event;
 mod failure;
@@ -26,12 +30,13 @@ mod insert;
 #[cfg(feature = "host")]
 mod kernel;
 mod log;
-#[cfg(feature = "host")]
+#[cfg(feature = "report")]
 mod process;
 mod result;
+#[cfg(feature = "report")]
 mod ui;
 mod vm;
-#[cfg(feature = "host")]
+#[cfg(feature = "report")]
 mod writers;
 
 use std::process::ExitCode;
@@ -47,16 +52,16 @@ fn main() -> ExitCode {
     if guest::is_init() {
         return guest::run();
     }
-    #[cfg(feature = "host")]
-    return host();
-    #[cfg(not(feature = "host"))]
+    #[cfg(feature = "report")]
+    return command_line();
+    #[cfg(not(feature = "report"))]
     ExitCode::FAILURE
 }
 
-/// The program on a developer's machine.
-#[cfg(feature = "host")]
-fn host() -> ExitCode {
-    let commands::Arguments { verbose, command } = clap::Parser::parse();
+/// The program as a person types it.
+#[cfg(feature = "report")]
+fn command_line() -> ExitCode {
+    let commands::Arguments { verbose, command } = commands::arguments();
     let ui = ui::Ui::new(verbose);
     let outcome = command.run(&ui);
     ui.finish();

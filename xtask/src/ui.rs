@@ -109,7 +109,6 @@ fn step_line(seconds: f64, text: &str) -> String {
     format!("[{seconds:6.1} s] {text}")
 }
 
-#[cfg(feature = "host")]
 mod bar {
     use std::time::Duration;
 
@@ -197,30 +196,6 @@ mod bar {
                 }
             }
         }
-    }
-}
-
-#[cfg(not(feature = "host"))]
-mod bar {
-    use crate::event::Unit;
-
-    /// A guest has no terminal.
-    pub(super) struct Bar;
-
-    impl Bar {
-        pub(super) fn new(_terminal: bool) -> Self {
-            Self
-        }
-
-        pub(super) fn step(&self) {}
-
-        pub(super) fn progress(&self, _done: u64, _total: Option<u64>, _unit: Unit) {}
-
-        pub(super) fn suspend<T>(&self, print: impl FnOnce() -> T) -> T {
-            print()
-        }
-
-        pub(super) fn clear(&self) {}
     }
 }
 

@@ -2,25 +2,57 @@
 
 //! The command line: one file a subcommand, each with its `Options` and its `run`.
 
+#[cfg(feature = "host")]
 mod build;
+#[cfg(feature = "host")]
 mod clean;
 mod compare;
 mod parse;
 mod plan;
 mod report;
+#[cfg(feature = "host")]
 mod test;
+#[cfg(feature = "host")]
 mod vm;
+
+use clap::{CommandFactory as _, FromArgMatches as _};
 
 use crate::failure::{Class, Failure};
 use crate::result::Run;
 use crate::ui::Ui;
 use crate::writers::{self, json};
 
+/// How this program is started. Help is written for a developer's machine, where cargo does it.
+const PROGRAM: &str = if cfg!(feature = "host") {
+    "cargo xtask"
+} else {
+    "./xtask"
+};
+
+/// The command line, understood; else the program ends with help or a reason.
+pub fn arguments() -> Arguments {
+    let matches = command().get_matches();
+    Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+}
+
+/// All subcommands, with examples that can be typed here.
+fn command() -> clap::Command {
+    Arguments::command().mut_subcommands(|subcommand| {
+        let examples = subcommand
+            .get_after_help()
+            .map(|text| text.to_string().replace("cargo xtask", PROGRAM));
+        match examples {
+            Some(examples) => subcommand.after_help(examples),
+            None => subcommand,
+        }
+    })
+}
+
 /// Measures how long the Linux kernel's delay and sleep functions really take.
 #[derive(clap::Parser)]
 #[command(
     name = "xtask",
-    bin_name = "cargo xtask",
+    bin_name = PROGRAM,
     version,
     max_term_width = 100
 )]
@@ -36,18 +68,22 @@ pub struct Arguments {
 /// The subcommands.
 #[derive(clap::Subcommand)]
 pub enum Command {
+    #[cfg(feature = "host")]
     /// Build messung.ko for a stock kernel, and prove that it fits
     Build(build::Options),
     /// Tell how two results differ
     Compare(compare::Options),
+    #[cfg(feature = "host")]
     /// Remove everything that was downloaded and built
     Clean(clean::Options),
     /// Read a kernel log that holds a run, and report as `vm` does
     Parse(parse::Options),
     /// Show results that were saved as JSON
     Report(report::Options),
+    #[cfg(feature = "host")]
     /// Check this repository: style, tests, the module, real virtual machines
     Test(test::Options),
+    #[cfg(feature = "host")]
     /// Measure a stock kernel in a virtual machine
     Vm(vm::Options),
 }
@@ -56,12 +92,16 @@ impl Command {
     /// Carries the subcommand out.
     pub fn run(self, ui: &Ui) -> anyhow::Result<()> {
         match self {
+            #[cfg(feature = "host")]
             Self::Build(options) => build::run(options, ui),
             Self::Compare(options) => compare::run(options, ui),
+            #[cfg(feature = "host")]
             Self::Clean(options) => clean::run(options, ui),
             Self::Parse(options) => parse::run(options, ui),
             Self::Report(options) => report::run(options, ui),
+            #[cfg(feature = "host")]
             Self::Test(options) => test::run(options, ui),
+            #[cfg(feature = "host")]
             Self::Vm(options) => vm::run(options, ui),
         }
     }
@@ -100,11 +140,9 @@ fn deliver_all(runs: &[&Run], ui: &Ui) -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
-
     #[test]
     fn every_subcommand_ends_its_help_with_examples() {
-        let command = super::Arguments::command();
+        let command = super::command();
         command.clone().debug_assert();
         for subcommand in command.get_subcommands() {
             let examples = subcommand.get_after_help().map(ToString::to_string);

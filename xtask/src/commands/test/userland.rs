@@ -23,6 +23,13 @@ const SHELLCHECK: Need = Need::Program(
 /// The shell scripts of the repository.
 const SCRIPTS: &[&str] = &[".ci/run", "scripts/qemu-test.sh"];
 
+/// The program as boards get it, with its tests.
+const BOARD: &[&str] = &[
+    "--all-targets",
+    "--no-default-features",
+    "--features=report",
+];
+
 /// The checks of this file.
 pub fn checks() -> Vec<Check> {
     vec![
@@ -30,12 +37,18 @@ pub fn checks() -> Vec<Check> {
         check("clippy of the userland", &[CLIPPY], |bench| {
             clippy(bench, &["--all-targets"])
         }),
+        check("clippy of the board's part", &[CLIPPY], |bench| {
+            clippy(bench, BOARD)
+        }),
         check("clippy of the guest's part", &[CLIPPY], |bench| {
             clippy(bench, &["--no-default-features"])
         }),
         check("rustdoc", &[], rustdoc),
         check("shellcheck", &[SHELLCHECK], shellcheck),
-        check("cargo test", &[], cargo_test),
+        check("cargo test", &[], |bench| cargo_test(bench, &[])),
+        check("cargo test of the board's part", &[], |bench| {
+            cargo_test(bench, BOARD)
+        }),
     ]
 }
 
@@ -72,9 +85,10 @@ fn shellcheck(bench: &Bench<'_>) -> Result<String> {
     Ok(String::new())
 }
 
-fn cargo_test(bench: &Bench<'_>) -> Result<String> {
-    let ended =
-        bench.succeed(bench.cargo(&["test", "--locked", "--workspace", "--no-fail-fast"]))?;
+fn cargo_test(bench: &Bench<'_>, selection: &[&str]) -> Result<String> {
+    let mut test = bench.cargo(&["test", "--locked", "--workspace", "--no-fail-fast"]);
+    test.args(selection);
+    let ended = bench.succeed(test)?;
     let Counts { passed, ignored } = counts(&ended.out);
     ensure!(passed > 0, "no test ran: {ended}");
     Ok(format!("{passed} tests passed, {ignored} ignored"))
