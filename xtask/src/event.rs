@@ -2,6 +2,8 @@
 
 //! What a person may watch, as data. Code below the subcommands emits events and never prints; [`crate::ui`] prints.
 
+use std::time::Duration;
+
 /// Something worth showing while work is under way.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
@@ -16,6 +18,17 @@ pub enum Event {
         /// What is counted.
         unit: Unit,
     },
+    /// A plan is being carried out in real time.
+    AtWork {
+        /// The row at work.
+        text: String,
+        /// What has gone of the time that all of it is expected to take.
+        done: Duration,
+        /// That time.
+        total: Duration,
+    },
+    /// A row has been measured, as the module tells it to people.
+    Row(String),
     /// A command is about to run, ready to paste. Shown with `-v`.
     Command(String),
     /// A line of output of a child or of the guest's console. Shown with `-v`.

@@ -24,8 +24,8 @@ use rustix::system::{RebootCommand, reboot};
 use rustix::termios::{self, OptionalActions};
 use serde::{Deserialize, Serialize};
 
+use crate::insert::witness::{Testimony, Witness};
 use crate::insert::{self, Ending};
-use crate::log::assemble::Assembler;
 use crate::log::environment;
 use crate::log::kmsg::{self, Record};
 use crate::result::Run;
@@ -247,7 +247,7 @@ fn try_measure(
         report.warnings.push(settled.text());
     }
     records.extend(reader.drain()?);
-    let taint_before = environment::taint();
+    let witness = Witness::new();
 
     announce(Phase::Measure);
     let module = Path::new(MODULE);
@@ -263,26 +263,10 @@ fn try_measure(
     say(&format!("insertion ended: {}", ending.text()));
 
     records.extend(reader.drain()?);
-    if reader.lost() > 0 {
-        report.problems.push(format!(
-            "{} messages of the kernel were overwritten before they could be read",
-            reader.lost()
-        ));
-    }
-    if ending != Ending::MEASURED {
-        report.problems.push(ending.text());
-    }
-    if environment::module_is_loaded("messung") {
-        report
-            .problems
-            .push("the module is still loaded".to_owned());
-    }
-    report.run = assemble(records).map(|mut run| {
-        environment::complete(&mut run.environment);
-        run.environment.taint_before = taint_before;
-        run.environment.taint_after = environment::taint();
-        run
-    });
+    let messages = records.iter().map(|record| record.text.as_str());
+    let Testimony { run, problems } = witness.testify(messages, None, ending, reader.lost());
+    report.run = run;
+    report.problems.extend(problems);
     Ok(())
 }
 
@@ -304,15 +288,6 @@ fn insert_and_abort(module: &Path, parameters: &str, abort: Abort) -> Result<End
     }
     let output = child.wait_with_output()?;
     insert::ending(status, &output.stdout, &output.stderr)
-}
-
-/// The last run in the log; a guest makes one only, but for tests.
-fn assemble(records: &[Record]) -> Option<Run> {
-    let mut assembler = Assembler::default();
-    for record in records {
-        assembler.take(record.text.as_bytes());
-    }
-    assembler.finish().runs.pop()
 }
 
 fn lines(records: &[Record]) -> impl Iterator<Item = String> + '_ {

@@ -4,6 +4,18 @@
 //!
 //! `insmod` will not do: when finit_module fails, some try init_module as well, and a module that refuses to stay loaded measures twice.
 
+#[cfg(feature = "report")]
+pub mod module_file;
+#[cfg(feature = "report")]
+pub mod preflight;
+#[cfg(feature = "report")]
+pub mod privileges;
+#[cfg(feature = "report")]
+pub mod sign;
+#[cfg(feature = "report")]
+pub mod step;
+pub mod witness;
+
 use std::ffi::{CString, OsString};
 use std::fs::File;
 use std::os::unix::ffi::OsStringExt as _;
@@ -45,6 +57,36 @@ impl Ending {
             }
             Self::Signal(number) => format!("signal {number} ended the insertion"),
         }
+    }
+
+    /// What is behind it, and what to do. The kernel's own log often says more.
+    pub fn remedy(self) -> Option<&'static str> {
+        let Self::Errno(number) = self else {
+            return None;
+        };
+        Some(match Errno::from_raw_os_error(number) {
+            Errno::PERM => {
+                "inserting takes root, outside of containers; a kernel that is locked down (Secure Boot) wants a signature as well"
+            }
+            Errno::NOKEY => {
+                "the kernel does not trust the key that signed the module, or there is no signature"
+            }
+            Errno::KEYREJECTED => {
+                "the module's signature is damaged, or was made with a key that the kernel rejects"
+            }
+            Errno::BADMSG => "the module's signature cannot be understood",
+            Errno::NOEXEC => "the module was built for another kernel, or its file is damaged",
+            Errno::NOENT => {
+                "the module needs something that this kernel does not have: it was built for another one"
+            }
+            Errno::INVAL => "the module refuses its parameters",
+            Errno::EXIST => "a module of this name is loaded already: rmmod removes it",
+            Errno::BUSY => {
+                "another module of this name was being inserted: wait until that has ended"
+            }
+            Errno::NOMEM => "the kernel had not enough memory for the module",
+            _ => return None,
+        })
     }
 }
 
@@ -158,6 +200,23 @@ mod tests {
     fn endings_have_words() {
         assert!(Ending::Errno(8).text().contains("Exec format error"));
         assert!(Ending::Signal(9).text().contains("signal 9"));
+    }
+
+    #[test]
+    fn refusals_have_a_remedy() {
+        for error in [
+            Errno::PERM,
+            Errno::NOKEY,
+            Errno::KEYREJECTED,
+            Errno::NOEXEC,
+            Errno::INVAL,
+            Errno::EXIST,
+            Errno::BUSY,
+        ] {
+            let ending = Ending::Errno(error.raw_os_error());
+            assert!(ending.remedy().is_some(), "{}", ending.text());
+        }
+        assert_eq!(Ending::MEASURED.remedy(), None);
     }
 
     #[test]

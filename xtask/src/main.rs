@@ -42,12 +42,14 @@ mod writers;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let mut arguments = std::env::args_os().skip(1);
-    if arguments
-        .next()
-        .is_some_and(|first| first == insert::SUBCOMMAND)
-    {
-        return insert::child(&arguments.collect::<Vec<_>>());
+    let arguments: Vec<_> = std::env::args_os().skip(1).collect();
+    match arguments.split_first() {
+        Some((first, rest)) if first == insert::SUBCOMMAND => return insert::child(rest),
+        #[cfg(feature = "report")]
+        Some((first, rest)) if first == insert::step::SUBCOMMAND => {
+            return insert::step::child(rest);
+        }
+        _ => {}
     }
     if guest::is_init() {
         return guest::run();

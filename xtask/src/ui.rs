@@ -82,6 +82,8 @@ impl Sink for Ui {
                 self.bar.step();
             }
             Event::Progress { done, total, unit } => self.bar.progress(done, total, unit),
+            Event::AtWork { text, done, total } => self.bar.at_work(text, done, total),
+            Event::Row(text) => self.line(&text),
             Event::Command(text) if self.verbose => {
                 self.line(&format!("{} {text}", self.label("$", BOLD)));
             }
@@ -152,6 +154,16 @@ mod bar {
             self.bar.set_position(done);
         }
 
+        /// It moves only when told to: what redraws it by itself would disturb what is measured.
+        pub(super) fn at_work(&self, text: String, done: Duration, total: Duration) {
+            let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+            self.bar.disable_steady_tick();
+            self.bar.set_style(style(AT_WORK));
+            self.bar.set_length(milliseconds(total));
+            self.bar.set_message(text);
+            self.bar.set_position(milliseconds(done));
+        }
+
         pub(super) fn suspend<T>(&self, print: impl FnOnce() -> T) -> T {
             self.bar.suspend(print)
         }
@@ -160,6 +172,9 @@ mod bar {
             self.bar.finish_and_clear();
         }
     }
+
+    /// indicatif's template for a plan that is carried out.
+    const AT_WORK: &str = "[{bar:30}] {wide_msg}";
 
     /// indicatif's template for a unit.
     fn template(total_known: bool, unit: Unit) -> String {
@@ -186,6 +201,7 @@ mod bar {
 
         #[test]
         fn every_template_is_one() {
+            assert!(ProgressStyle::with_template(AT_WORK).is_ok());
             for unit in [Unit::Bytes, Unit::Lines, Unit::Rows, Unit::Packages] {
                 for total_known in [false, true] {
                     let template = template(total_known, unit);

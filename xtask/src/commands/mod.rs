@@ -10,6 +10,7 @@ mod compare;
 mod parse;
 mod plan;
 mod report;
+mod run;
 #[cfg(feature = "host")]
 mod test;
 #[cfg(feature = "host")]
@@ -18,7 +19,7 @@ mod vm;
 use clap::{CommandFactory as _, FromArgMatches as _};
 
 use crate::failure::{Class, Failure};
-use crate::result::Run;
+use crate::result::{Platform, Run};
 use crate::ui::Ui;
 use crate::writers::{self, json};
 
@@ -80,6 +81,8 @@ pub enum Command {
     Parse(parse::Options),
     /// Show results that were saved as JSON
     Report(report::Options),
+    /// Measure the running kernel of this machine
+    Run(run::Options),
     #[cfg(feature = "host")]
     /// Check this repository: style, tests, the module, real virtual machines
     Test(test::Options),
@@ -99,12 +102,38 @@ impl Command {
             Self::Clean(options) => clean::run(options, ui),
             Self::Parse(options) => parse::run(options, ui),
             Self::Report(options) => report::run(options, ui),
+            Self::Run(options) => run::run(options, ui),
             #[cfg(feature = "host")]
             Self::Test(options) => test::run(options, ui),
             #[cfg(feature = "host")]
             Self::Vm(options) => vm::run(options, ui),
         }
     }
+}
+
+/// A run with what its log does not tell. What makes it incomplete comes first among its warnings.
+fn complete(mut run: Run, platform: Platform, problems: Vec<String>, warnings: Vec<String>) -> Run {
+    run.platform = Some(platform);
+    run.complete &= problems.is_empty();
+    run.warnings = problems
+        .into_iter()
+        .chain(run.warnings)
+        .chain(warnings)
+        .collect();
+    run
+}
+
+/// The last of the kernel's messages, as the end of an error.
+fn kernel_said<'a>(messages: impl Iterator<Item = &'a str>) -> String {
+    let messages: Vec<_> = messages.collect();
+    let last = &messages[messages.len().saturating_sub(5)..];
+    if last.is_empty() {
+        return String::new();
+    }
+    last.iter()
+        .fold("\nthe kernel said:".to_owned(), |text, line| {
+            text + "\n  " + line
+        })
 }
 
 /// Shows a run, saves it where asked, and fails if it is not complete: its rows are worth seeing all the same.

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Plans on the command line: refused with a finger on the place, estimated before they run, and what they may be made of.
+//! Plans on the command line, for `vm` and `run`: refused with a finger on the place, estimated before they run, and what they may be made of.
 
+use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
 
 use abi::mechanism;
-use abi::plan::{self, Cpu, FUNCTIONS, Problem, SETS};
+use abi::plan::{self, Cpu, FUNCTIONS, Measurement, Problem, SETS, Title};
 
 use crate::failure::{Class, Failure};
 
@@ -15,12 +16,82 @@ const SHOWN: usize = 60;
 /// How much a name must be like another one to be suggested, from 0 to 1.
 const ALIKE: f64 = 0.75;
 
+/// What is to be measured.
+#[derive(clap::Args)]
+pub struct PlanOptions {
+    /// What to measure: the name of a set, or `function[:duration][/context][@cpu][*iterations],…`
+    #[arg(long, value_name = "PLAN", default_value = plan::DEFAULT)]
+    plan: String,
+    /// Samples of each row that names no number
+    #[arg(long, value_name = "N", default_value_t = plan::ITERATIONS_DEFAULT,
+          value_parser = clap::value_parser!(u32).range(1..=plan::ITERATIONS_MAX as i64))]
+    iterations: u32,
+}
+
+impl PlanOptions {
+    /// Refuses what the module would refuse on a machine with that many CPUs.
+    ///
+    /// # Errors
+    ///
+    /// The first mistake, with the place and what may have been meant.
+    pub fn check(&self, cpus: u32) -> anyhow::Result<()> {
+        check(&self.plan, self.iterations, cpus)
+    }
+
+    /// The module's parameters, for the run with this id.
+    pub fn parameters(&self, id: u32) -> String {
+        let Self { plan, iterations } = self;
+        format!("iterations={iterations} run={id} plan={plan}")
+    }
+
+    /// About how long it takes on a kernel with this HZ.
+    pub fn estimate(&self, hz: u32, cpus: u32) -> Duration {
+        self.rows(hz, cpus)
+            .iter()
+            .map(|(_, estimate)| *estimate)
+            .sum()
+    }
+
+    /// The rows as the module counts them, each with the time that it is about to take.
+    pub fn rows(&self, hz: u32, cpus: u32) -> Vec<(String, Duration)> {
+        plan::rows(&self.plan, self.iterations)
+            .map_while(Result::ok)
+            .flat_map(|row| each_cpu(row, cpus))
+            .map(|row| {
+                let estimate = Duration::from_nanos(mechanism::estimate(&row, hz, cpus));
+                (Title(&row).to_string(), estimate)
+            })
+            .collect()
+    }
+}
+
+/// A row, or where it is for all CPUs one for each.
+fn each_cpu(row: Measurement, cpus: u32) -> Vec<Measurement> {
+    match row.cpu {
+        Cpu::Any | Cpu::One(_) => vec![row],
+        Cpu::All => (0..=u16::MAX)
+            .zip(0..cpus)
+            .map(|(cpu, _)| Measurement {
+                cpu: Cpu::One(cpu),
+                ..row
+            })
+            .collect(),
+    }
+}
+
+/// An id for a run that no other one has, most likely; 0 is for a module that is loaded by hand.
+pub fn random_id() -> u32 {
+    // The hasher's keys are random.
+    let number = RandomState::new().hash_one(());
+    u32::try_from(number >> 32).unwrap_or(1).max(1)
+}
+
 /// Refuses a plan as the module would on a machine with that many CPUs.
 ///
 /// # Errors
 ///
 /// The first mistake, with the place and what may have been meant.
-pub fn check(text: &str, iterations: u32, cpus: u32) -> anyhow::Result<()> {
+fn check(text: &str, iterations: u32, cpus: u32) -> anyhow::Result<()> {
     let mistake = if let Some(at) = text.find(char::is_whitespace) {
         // The module's parameters are told apart by spaces.
         Some((at, "a plan has no spaces in it".to_owned(), false))
@@ -112,12 +183,6 @@ fn suggestion(name: &str) -> String {
     } else {
         format!("did you mean {}?", near.join(" or "))
     }
-}
-
-/// About how long a plan takes on a kernel with this HZ.
-pub fn estimate(text: &str, iterations: u32, hz: u32, cpus: u32) -> Duration {
-    mechanism::estimate_plan(text, iterations, hz, cpus)
-        .map_or(Duration::ZERO, Duration::from_nanos)
 }
 
 /// A duration as people say it: `8 min 4 s`, `12 s`.
@@ -212,12 +277,38 @@ mod tests {
         }
     }
 
+    fn options(plan: &str, iterations: u32) -> PlanOptions {
+        PlanOptions {
+            plan: plan.to_owned(),
+            iterations,
+        }
+    }
+
+    #[test]
+    fn rows_are_those_of_the_module() {
+        let rows = options("udelay:15us/irqoff,none@all*7", 10).rows(250, 3);
+        let titles: Vec<_> = rows.iter().map(|(title, _)| title.as_str()).collect();
+        assert_eq!(
+            titles,
+            [
+                "udelay 15 us, irqoff",
+                "none, CPU 0",
+                "none, CPU 1",
+                "none, CPU 2"
+            ]
+        );
+        assert_eq!(
+            options("quick", 10).parameters(7),
+            "iterations=10 run=7 plan=quick"
+        );
+    }
+
     #[test]
     fn the_article_takes_eight_minutes() {
-        let article = estimate(plan::DEFAULT, 1000, 250, 1);
+        let article = options(plan::DEFAULT, 1000).estimate(250, 1);
         // Seen: 483 s of guest time.
         assert!((470..500).contains(&article.as_secs()), "{article:?}");
-        assert!(estimate("sweep", 1_000_000, 250, 1) < Duration::MAX);
+        assert!(options("sweep", 1_000_000).estimate(250, 1) < Duration::MAX);
         assert_eq!(spoken(Duration::from_millis(483_100)), "8 min 4 s");
         assert_eq!(spoken(Duration::from_millis(20)), "1 s");
         assert_eq!(spoken(Duration::from_secs(7260)), "2 h 1 min");

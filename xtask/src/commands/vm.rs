@@ -3,15 +3,13 @@
 //! `cargo xtask vm`: measures a stock kernel in a virtual machine, from nothing to the report.
 
 use std::fs;
-use std::hash::{BuildHasher as _, RandomState};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use abi::plan;
 use anyhow::{Context as _, Result};
 
 use super::build::KernelOptions;
-use super::plan::{check, estimate, spoken};
+use super::plan::{PlanOptions, random_id, spoken};
 use crate::event::{Event, Sink};
 use crate::failure::{Class, Failure};
 use crate::guest::{self, Phase, Report, Task};
@@ -42,13 +40,8 @@ Examples:
 pub struct Options {
     #[command(flatten)]
     kernel: KernelOptions,
-    /// What to measure: the name of a set, or `function[:duration][/context][@cpu][*iterations],…`
-    #[arg(long, value_name = "PLAN", default_value = plan::DEFAULT)]
-    plan: String,
-    /// Samples of each row that names no number
-    #[arg(long, value_name = "N", default_value_t = plan::ITERATIONS_DEFAULT,
-          value_parser = clap::value_parser!(u32).range(1..=plan::ITERATIONS_MAX as i64))]
-    iterations: u32,
+    #[command(flatten)]
+    plan: PlanOptions,
     /// Save the result as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -108,7 +101,6 @@ pub fn run(options: Options, ui: &Ui) -> Result<()> {
     let Options {
         kernel,
         plan,
-        iterations,
         json,
         cpus,
         real_time,
@@ -123,7 +115,7 @@ pub fn run(options: Options, ui: &Ui) -> Result<()> {
         return ui.print(&functions::functions());
     }
     let asked = asked(real_time, virtual_time, accel, cpus)?;
-    check(&plan, iterations, asked.cpus())?;
+    plan.check(asked.cpus())?;
     let slow_factor = kernel.slow_factor;
     let (row, options) = kernel.resolve()?;
     // The longest command line is that of virtual time.
@@ -143,7 +135,6 @@ pub fn run(options: Options, ui: &Ui) -> Result<()> {
     };
     let what = What {
         plan: &plan,
-        iterations,
         append: &append,
         fault,
     };
@@ -161,8 +152,7 @@ pub fn run(options: Options, ui: &Ui) -> Result<()> {
 
 /// What is measured.
 struct What<'a> {
-    plan: &'a str,
-    iterations: u32,
+    plan: &'a PlanOptions,
     append: &'a str,
     fault: Option<Fault>,
 }
@@ -183,7 +173,6 @@ fn measure(
 ) -> Result<Measured> {
     let What {
         plan,
-        iterations,
         append,
         fault,
     } = *what;
@@ -200,7 +189,7 @@ fn measure(
         kernel.info.release,
         time_text(time)
     )));
-    let estimate = estimate(plan, iterations, kernel.hz(), asked.cpus());
+    let estimate = plan.estimate(kernel.hz(), asked.cpus());
     env.emit(Event::Note(format!(
         "the plan takes about {} of the guest's own time",
         spoken(estimate)
@@ -214,7 +203,7 @@ fn measure(
         Guest {
             time,
             task: Task::Measure {
-                parameters: format!("iterations={iterations} run={id} plan={plan}"),
+                parameters: plan.parameters(id),
                 abort: None,
             },
             module: Some(&module),
@@ -262,43 +251,29 @@ fn complete(report: Report, platform: Platform, warnings: Vec<String>, log: &str
         problems,
         warnings: of_guest,
     } = report;
-    let Some(mut run) = run else {
-        return Err(Failure::error(
+    match run {
+        Some(run) => {
+            let warnings = of_guest.into_iter().chain(warnings).collect();
+            Ok(super::complete(run, platform, problems, warnings))
+        }
+        None => Err(Failure::error(
             Class::NotMeasured,
             format!(
                 "the guest measured nothing: {}{}",
                 problems.join("; "),
                 reasons(log)
             ),
-        ));
-    };
-    run.platform = Some(platform);
-    run.complete &= problems.is_empty();
-    // What makes it incomplete comes first.
-    run.warnings = problems
-        .into_iter()
-        .chain(std::mem::take(&mut run.warnings))
-        .chain(of_guest)
-        .chain(warnings)
-        .collect();
-    Ok(run)
+        )),
+    }
 }
 
 /// The kernel's last lines since the insertion began, as the end of a message.
 fn reasons(log: &str) -> String {
-    let lines: Vec<_> = log
-        .lines()
-        .skip_while(|line| guest::announced(line) != Some(Phase::Measure))
-        .filter(|line| !guest::is_ours(line))
-        .collect();
-    let last = &lines[lines.len().saturating_sub(5)..];
-    if last.is_empty() {
-        return String::new();
-    }
-    last.iter()
-        .fold("\nthe kernel said:".to_owned(), |text, line| {
-            text + "\n  " + line
-        })
+    super::kernel_said(
+        log.lines()
+            .skip_while(|line| guest::announced(line) != Some(Phase::Measure))
+            .filter(|line| !guest::is_ours(line)),
+    )
 }
 
 /// How time is to pass, and whether the options agree on it.
@@ -336,13 +311,6 @@ fn time_text(time: Time) -> String {
             accelerator.name()
         ),
     }
-}
-
-/// A number that no other run has, most likely; 0 is for a module that is loaded by hand.
-fn random_id() -> u32 {
-    // The hasher's keys are random.
-    let number = RandomState::new().hash_one(());
-    u32::try_from(number >> 32).unwrap_or(1).max(1)
 }
 
 /// Passes events on, and keeps the commands.

@@ -22,6 +22,7 @@ use crate::{
     cache::{Cache, require_space},
     event::Event,
     failure::{Class, Failure},
+    log::environment,
     process::Env,
 };
 use archive::{Archive, Refused, Suite};
@@ -94,17 +95,7 @@ impl Kernel {
 
     /// Its CONFIG_HZ; the usual one where its configuration is not at hand. For estimates.
     pub fn hz(&self) -> u32 {
-        const USUAL: u32 = 250;
-        fs::read_to_string(self.path.join("build/.config"))
-            .ok()
-            .and_then(|config| {
-                config
-                    .lines()
-                    .find_map(|line| line.strip_prefix("CONFIG_HZ="))?
-                    .parse()
-                    .ok()
-            })
-            .unwrap_or(USUAL)
+        environment::hz(&self.path.join("build/.config"))
     }
 }
 

@@ -3,6 +3,7 @@
 //! What the running kernel says about itself, on a PC as in a guest.
 
 use std::fs;
+use std::path::Path;
 
 use crate::result::Environment;
 
@@ -19,7 +20,7 @@ pub fn complete(environment: &mut Environment) {
         read("/sys/devices/system/clocksource/clocksource0/current_clocksource");
     environment.cmdline = read("/proc/cmdline");
     if environment.cpus.is_none() {
-        environment.cpus = read("/sys/devices/system/cpu/online").and_then(|list| count(&list));
+        environment.cpus = cpus();
     }
 }
 
@@ -28,12 +29,18 @@ pub fn taint() -> Option<u64> {
     read("/proc/sys/kernel/tainted")?.parse().ok()
 }
 
-/// Whether `/proc/modules` names a module.
-pub fn module_is_loaded(name: &str) -> bool {
-    fs::read_to_string("/proc/modules").is_ok_and(|modules| {
-        modules
-            .lines()
-            .any(|line| line.split(' ').next() == Some(name))
+/// The kernel's modules as `/proc/modules` lists them; there is none where the kernel takes no modules.
+pub fn modules() -> Option<String> {
+    fs::read_to_string("/proc/modules").ok()
+}
+
+/// The state of a module in that list: `Live`, `Loading` or `Unloading`.
+pub fn module_state<'a>(modules: &'a str, name: &str) -> Option<&'a str> {
+    modules.lines().find_map(|line| {
+        let mut words = line.split(' ');
+        (words.next()? == name)
+            .then(|| words.nth(3))
+            .map(|state| state.unwrap_or("Live"))
     })
 }
 
@@ -44,6 +51,44 @@ pub fn cpu_model() -> Option<String> {
         let (key, value) = line.split_once(':')?;
         (key.trim() == "model name").then(|| value.trim().to_owned())
     })
+}
+
+/// The board as the firmware names it, on ARM in the device tree, on a PC in its DMI table.
+pub fn board() -> Option<String> {
+    let of_tree = read("/proc/device-tree/model");
+    let of_dmi = || {
+        let field = |name| read(&format!("/sys/class/dmi/id/{name}"));
+        let words: Vec<_> = [field("sys_vendor"), field("product_name")]
+            .into_iter()
+            .flatten()
+            .collect();
+        (!words.is_empty()).then(|| words.join(" "))
+    };
+    of_tree
+        .map(|model| model.trim_end_matches('\0').to_owned())
+        .or_else(of_dmi)
+}
+
+/// How many CPUs are online.
+pub fn cpus() -> Option<u32> {
+    read("/sys/devices/system/cpu/online").and_then(|list| count(&list))
+}
+
+/// CONFIG_HZ in a kernel's configuration; the usual one where that is not at hand. For estimates.
+pub fn hz(config: &Path) -> u32 {
+    const USUAL: u32 = 250;
+    fs::read_to_string(config)
+        .ok()
+        .and_then(|text| hz_in(&text))
+        .unwrap_or(USUAL)
+}
+
+fn hz_in(config: &str) -> Option<u32> {
+    config
+        .lines()
+        .find_map(|line| line.strip_prefix("CONFIG_HZ="))?
+        .parse()
+        .ok()
 }
 
 /// The preemption model that `uname -v` names.
@@ -93,6 +138,24 @@ mod tests {
             Some("PREEMPT_DYNAMIC")
         );
         assert_eq!(preemption("#1 SMP Debian"), None);
+    }
+
+    #[test]
+    fn modules_have_a_state() {
+        let modules = "messung 57344 1 - Loading 0x0 (OE+)\nmessung_x 4096 0 - Live 0x0\n";
+        assert_eq!(module_state(modules, "messung"), Some("Loading"));
+        assert_eq!(module_state(modules, "messung_x"), Some("Live"));
+        assert_eq!(module_state(modules, "mess"), None);
+    }
+
+    #[test]
+    fn ticks_stand_in_the_configuration() {
+        assert_eq!(
+            hz_in("CONFIG_HZ_100=y\nCONFIG_HZ=100\nCONFIG_X=y\n"),
+            Some(100)
+        );
+        assert_eq!(hz_in("# CONFIG_HZ is not set\n"), None);
+        assert_eq!(hz(Path::new("/nonexistent")), 250);
     }
 
     #[test]

@@ -4,9 +4,10 @@
 
 use std::fs::File;
 use std::io::Read as _;
+use std::os::fd::{AsFd, BorrowedFd};
 
 use anyhow::{Context as _, Result};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use rustix::io::Errno;
 
 /// Longer than any record (the kernel's own limit is 2048 bytes since Linux 6.4, 8192 before).
@@ -94,6 +95,20 @@ impl Reader {
         })
     }
 
+    /// Keeps others who ask so from reading along, as long as this lives: who inserts the module does. Gives whether nobody else had done
+    /// it before.
+    ///
+    /// # Errors
+    ///
+    /// The system knows no such locks.
+    pub fn lock(&self) -> Result<bool> {
+        match flock(&self.file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(true),
+            Err(Errno::WOULDBLOCK) => Ok(false),
+            Err(error) => Err(error).context("cannot lock /dev/kmsg"),
+        }
+    }
+
     /// All messages up to now.
     ///
     /// # Errors
@@ -125,6 +140,13 @@ impl Reader {
     /// Messages that were overwritten before they could be read.
     pub fn lost(&self) -> u64 {
         self.lost
+    }
+}
+
+/// To wait for the next message.
+impl AsFd for Reader {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
     }
 }
 

@@ -7,7 +7,7 @@ pub mod assemble;
 mod distribution;
 pub mod environment;
 pub mod kmsg;
-mod people;
+pub mod people;
 pub mod prefix;
 pub mod stream;
 mod verdict;

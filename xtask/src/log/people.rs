@@ -45,6 +45,13 @@ struct Line {
     fault: Option<String>,
 }
 
+/// Which of how many rows a line is about: `[2/14] …` is the second of fourteen.
+pub fn place(message: &str) -> Option<(u64, u64)> {
+    let (place, _) = message.strip_prefix('[')?.split_once(']')?;
+    let (row, rows) = place.split_once('/')?;
+    Some((row.parse().ok()?, rows.parse().ok()?))
+}
+
 /// Runs that lines for people make up. Nothing in a line says which run it belongs to, so they must come in order.
 #[derive(Debug, Default)]
 pub struct Runs(Vec<Lines>);

@@ -68,7 +68,7 @@ fn is_end(byte: &u8) -> bool {
 
 /// Where `needle` first stands in `haystack`. Looks for its last byte first, which the standard library does fast
 /// also in a debug build.
-pub(super) fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
+pub fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
     let last = *needle.last()?;
     let mut seen = 0;
     while seen < haystack.len() {

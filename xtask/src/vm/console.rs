@@ -5,6 +5,7 @@
 use std::collections::VecDeque;
 
 use crate::guest::{Phase, announced};
+use crate::log::people;
 
 /// Lines kept for a message.
 const TAIL: usize = 25;
@@ -72,10 +73,8 @@ fn has_words(line: &str, text: &str) -> bool {
 
 /// `messung: [2/14] …`
 fn row(line: &str) -> Option<(u64, u64)> {
-    let (_, rest) = line.split_once("messung: [")?;
-    let (place, _) = rest.split_once(']')?;
-    let (done, total) = place.split_once('/')?;
-    Some((done.parse().ok()?, total.parse().ok()?))
+    let (_, message) = line.split_once("messung: ")?;
+    people::place(message)
 }
 
 /// Everything a console has told so far.

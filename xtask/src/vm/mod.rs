@@ -11,7 +11,7 @@ pub mod handover;
 pub mod initramfs;
 #[cfg(feature = "host")]
 pub mod launch;
-#[cfg(feature = "host")]
+#[cfg(feature = "report")]
 pub mod lines;
 #[cfg(feature = "host")]
 pub mod machine;

@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Looks, before anything is inserted, for what would make the kernel refuse or the measurement fail.
+
+use std::fs;
+
+use super::module_file::{ModuleFile, machine_fits, machine_name};
+use crate::log::environment;
+
+/// What the running kernel says of modules.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct System {
+    /// `uname -r`.
+    pub release: String,
+    /// `uname -m`.
+    pub machine: String,
+    /// `/proc/modules`, if the kernel takes modules at all.
+    pub modules: Option<String>,
+    /// Whether no module may be inserted until the next boot.
+    pub modules_disabled: bool,
+    /// `/sys/kernel/security/lockdown`: `none [integrity] confidentiality`.
+    pub lockdown: Option<String>,
+    /// Whether each module must have a signature.
+    pub signatures_enforced: bool,
+}
+
+impl System {
+    /// As it is now.
+    pub fn now() -> Self {
+        let read = |path: &str| fs::read_to_string(path).ok();
+        let uname = rustix::system::uname();
+        Self {
+            release: uname.release().to_string_lossy().into_owned(),
+            machine: uname.machine().to_string_lossy().into_owned(),
+            modules: environment::modules(),
+            modules_disabled: read("/proc/sys/kernel/modules_disabled")
+                .is_some_and(|value| value.trim() == "1"),
+            lockdown: read("/sys/kernel/security/lockdown"),
+            signatures_enforced: read("/sys/module/module/parameters/sig_enforce")
+                .is_some_and(|value| value.trim() == "Y"),
+        }
+    }
+
+    /// Why no module can be inserted here and now, if so, and what to do.
+    pub fn objection(&self) -> Option<String> {
+        let Some(modules) = &self.modules else {
+            return Some(
+                "this kernel takes no modules (there is no /proc/modules): `cargo xtask vm` measures in a virtual machine"
+                    .to_owned(),
+            );
+        };
+        if self.modules_disabled {
+            return Some(
+                "this kernel takes no more modules until the next boot (kernel.modules_disabled=1)"
+                    .to_owned(),
+            );
+        }
+        match environment::module_state(modules, "messung")? {
+            "Loading" => Some(
+                "another messung is being inserted right now, by insmod or by another run: two at once would measure each other. \
+                 Wait until it has ended (`grep messung /proc/modules` shows nothing then)"
+                    .to_owned(),
+            ),
+            _ => Some(
+                "a module called messung is loaded, which ours never stays: `sudo rmmod messung` removes it"
+                    .to_owned(),
+            ),
+        }
+    }
+
+    /// Why a module does not fit here, if so, and what to do.
+    pub fn objection_to(&self, module: &ModuleFile) -> Option<String> {
+        let ModuleFile {
+            name,
+            release,
+            elf_machine,
+            signed,
+        } = module;
+        if name != "messung" {
+            return Some(format!(
+                "this is the module {name:?}, and only messung can be run: it would stay"
+            ));
+        }
+        if !machine_fits(&self.machine, *elf_machine) {
+            return Some(format!(
+                "the module is for {}, and this machine is {}: build or bundle it for this one",
+                machine_name(*elf_machine),
+                self.machine
+            ));
+        }
+        if *release != self.release {
+            return Some(format!(
+                "the module was built for Linux {release}, and {} is running: boot that kernel, or build the module for this one",
+                self.release
+            ));
+        }
+        match self.policy() {
+            Some(policy) if !signed => Some(format!("{policy}, and the module has none.\n{SIGN}")),
+            _ => None,
+        }
+    }
+
+    /// What makes this kernel ask for signatures, if it does.
+    fn policy(&self) -> Option<String> {
+        let locked = self.lockdown.as_deref().and_then(selected);
+        match locked {
+            Some(level) if level != "none" => Some(format!(
+                "this kernel takes modules with a signature only (lockdown={level}, as with Secure Boot)"
+            )),
+            _ if self.signatures_enforced => Some(
+                "this kernel takes modules with a signature only (module.sig_enforce=1)".to_owned(),
+            ),
+            _ => None,
+        }
+    }
+}
+
+/// How a module gets a signature that the kernel trusts.
+pub const SIGN: &str = "Make a key once, let the firmware trust it (the next boot asks for the password that mokutil wants), and sign with it:
+  openssl req -new -x509 -newkey rsa:2048 -nodes -days 3650 -subj /CN=messung/ -keyout MOK.key -outform DER -out MOK.der
+  sudo mokutil --import MOK.der
+  cargo xtask run --sign-key MOK.key --sign-cert MOK.der
+or switch Secure Boot off";
+
+/// The word in brackets.
+fn selected(choices: &str) -> Option<&str> {
+    let (_, rest) = choices.split_once('[')?;
+    rest.split_once(']').map(|(word, _)| word)
+}
+
+/// What a kernel's taint mask means, as the letters of the kernel's own document.
+pub fn taint_letters(mask: u64) -> String {
+    const LETTERS: &str = "PFSRMBUDAWCIOELKXTNJ";
+    LETTERS
+        .chars()
+        .enumerate()
+        .filter(|(bit, _)| mask >> bit & 1 == 1)
+        .map(|(_, letter)| letter)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn system() -> System {
+        System {
+            release: "7.3.4+deb13-amd64".to_owned(),
+            machine: "x86_64".to_owned(),
+            modules: Some("loop 45056 0 - Live 0x0000000000000000\n".to_owned()),
+            lockdown: Some("[none] integrity confidentiality\n".to_owned()),
+            ..System::default()
+        }
+    }
+
+    fn module() -> ModuleFile {
+        ModuleFile {
+            name: "messung".to_owned(),
+            release: "7.3.4+deb13-amd64".to_owned(),
+            elf_machine: 62,
+            signed: false,
+        }
+    }
+
+    #[test]
+    fn nothing_is_said_against_a_module_that_fits() {
+        assert_eq!(system().objection(), None);
+        assert_eq!(system().objection_to(&module()), None);
+    }
+
+    #[test]
+    fn each_obstacle_has_its_reason() {
+        let line = |state| Some(format!("messung 57344 1 - {state} 0x0 (OE+)\n"));
+        for (system, reason) in [
+            (
+                System {
+                    modules: None,
+                    ..system()
+                },
+                "takes no modules",
+            ),
+            (
+                System {
+                    modules_disabled: true,
+                    ..system()
+                },
+                "modules_disabled",
+            ),
+            (
+                System {
+                    modules: line("Loading"),
+                    ..system()
+                },
+                "right now",
+            ),
+            (
+                System {
+                    modules: line("Live"),
+                    ..system()
+                },
+                "rmmod",
+            ),
+        ] {
+            let objection = system.objection().unwrap();
+            assert!(objection.contains(reason), "{objection}");
+        }
+    }
+
+    #[test]
+    fn each_misfit_has_its_reason() {
+        for (module, reason) in [
+            (
+                ModuleFile {
+                    name: "loop".to_owned(),
+                    ..module()
+                },
+                "\"loop\"",
+            ),
+            (
+                ModuleFile {
+                    elf_machine: 40,
+                    ..module()
+                },
+                "is for arm, and this machine is x86_64",
+            ),
+            (
+                ModuleFile {
+                    release: "7.2.13".to_owned(),
+                    ..module()
+                },
+                "built for Linux 7.2.13, and 7.3.4+deb13-amd64 is running",
+            ),
+        ] {
+            let objection = system().objection_to(&module).unwrap();
+            assert!(objection.contains(reason), "{objection}");
+        }
+    }
+
+    #[test]
+    fn a_signature_is_asked_for_where_the_kernel_does() {
+        let locked = System {
+            lockdown: Some("none [integrity] confidentiality\n".to_owned()),
+            ..system()
+        };
+        let enforced = System {
+            signatures_enforced: true,
+            ..system()
+        };
+        let signed = ModuleFile {
+            signed: true,
+            ..module()
+        };
+        for (system, policy) in [(locked, "lockdown=integrity"), (enforced, "sig_enforce")] {
+            let objection = system.objection_to(&module()).unwrap();
+            assert!(
+                objection.contains(policy) && objection.contains("mokutil"),
+                "{objection}"
+            );
+            assert_eq!(system.objection_to(&signed), None);
+        }
+    }
+
+    #[test]
+    fn taint_has_letters() {
+        assert_eq!(taint_letters(0), "");
+        assert_eq!(taint_letters(1 << 12 | 1 << 13), "OE");
+        assert_eq!(taint_letters(1 << 9), "W");
+    }
+}
