@@ -41,6 +41,13 @@ mod writers;
 
 use std::process::ExitCode;
 
+/// How this program is started: by cargo on a developer's machine.
+pub const PROGRAM: &str = if cfg!(feature = "host") {
+    "cargo xtask"
+} else {
+    "./xtask"
+};
+
 fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args_os().skip(1).collect();
     match arguments.split_first() {

@@ -18,17 +18,11 @@ mod vm;
 
 use clap::{CommandFactory as _, FromArgMatches as _};
 
+use crate::PROGRAM;
 use crate::failure::{Class, Failure};
 use crate::result::{Platform, Run};
 use crate::ui::Ui;
 use crate::writers::{self, json};
-
-/// How this program is started. Help is written for a developer's machine, where cargo does it.
-const PROGRAM: &str = if cfg!(feature = "host") {
-    "cargo xtask"
-} else {
-    "./xtask"
-};
 
 /// The command line, understood; else the program ends with help or a reason.
 pub fn arguments() -> Arguments {
@@ -36,7 +30,7 @@ pub fn arguments() -> Arguments {
     Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
 }
 
-/// All subcommands, with examples that can be typed here.
+/// All subcommands, with examples that can be typed here; they are written for a developer's machine.
 fn command() -> clap::Command {
     Arguments::command().mut_subcommands(|subcommand| {
         let examples = subcommand

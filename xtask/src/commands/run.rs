@@ -2,6 +2,7 @@
 
 //! `cargo xtask run`: measures the running kernel of this machine.
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io::Read as _;
 use std::os::fd::OwnedFd;
@@ -25,7 +26,7 @@ use crate::insert::step::{self, Told};
 use crate::insert::witness::{Testimony, Witness};
 use crate::log::{environment, people, prefix};
 use crate::process::{Env, Interrupt, shell, status_text};
-use crate::result::{Platform, PlatformKind, Unknown};
+use crate::result::{Platform, PlatformKind, Run, Unknown};
 use crate::ui::Ui;
 use crate::vm::lines::Lines;
 use crate::writers::json;
@@ -36,18 +37,22 @@ const TICK: Timespec = Timespec {
     tv_nsec: 0,
 };
 
+/// Taint that each insertion of ours adds: out of tree, no trusted signature.
+const OURS: u64 = 1 << 12 | 1 << 13;
+
 /// What a plan may take beyond twice its estimate.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The kernel's last messages that are kept for an error.
+const SHOWN: usize = 5;
 
 /// What `run` takes.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
-  cargo xtask run --sudo                      build as yourself, insert as root
-  cargo xtask run --module messung.ko         as root, with a module that is there already
-  cargo xtask run --sudo --plan quick --json a.json
-  cargo xtask run --sudo --sign-key MOK.key --sign-cert MOK.der
-                                              sign it first, as Secure Boot wants it
+  cargo xtask run --sudo --module messung.ko                the article's fourteen loops; only inserting is done as root
+  cargo xtask run --sudo --module messung.ko --plan quick --json a.json
+  cargo xtask run --sudo --module messung.ko --sign-key MOK.key --sign-cert MOK.der
 
 Ctrl-C ends the measurement after the sample at work; what was measured is reported, the exit status is 130.")]
 pub struct Options {
@@ -56,11 +61,11 @@ pub struct Options {
     /// Save the result as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Insert this module, instead of one that is built for the running kernel
+    /// The module; without it one is built for the running kernel, where that is possible
     #[arg(long, value_name = "FILE", required = cfg!(not(feature = "host")))]
     module: Option<PathBuf>,
-    /// Insert as root, through this tool
-    #[arg(long, value_name = "TOOL", value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "sudo")]
+    /// Insert as root, through sudo, doas or run0
+    #[arg(long, value_name = "TOOL", value_enum, hide_possible_values = true, num_args = 0..=1, require_equals = true, default_missing_value = "sudo")]
     sudo: Option<Tool>,
     /// Sign a copy of the module with this key, and insert that
     #[arg(long, value_name = "FILE", requires = "sign_cert")]
@@ -99,29 +104,60 @@ pub fn run(options: Options, ui: &Ui) -> Result<()> {
     let module = module
         .canonicalize()
         .with_context(|| format!("cannot find the module {}", module.display()))?;
+    let signer = sign_key
+        .as_deref()
+        .zip(sign_cert.as_deref())
+        .map(|(key, certificate)| Signer { key, certificate });
     let work = tempfile::tempdir().context("cannot make a folder for a signed module")?;
-    let module = match (&sign_key, &sign_cert) {
-        (Some(key), Some(certificate)) => {
-            signed_copy(&env, &module, Signer { key, certificate }, work.path())?
-        }
-        _ => module,
+    let module = match signer {
+        Some(signer) => signed_copy(&env, &module, signer, work.path())?,
+        None => module,
     };
     refuse_if(system.objection_to(&ModuleFile::read(&module)?))
         .with_context(|| format!("{} cannot be inserted here", module.display()))?;
     let id = plan::random_id();
     let parameters = plan.parameters(id);
-    let tool = if privileges::are_there() { None } else { sudo };
-    if tool.is_none() && !privileges::are_there() {
-        bail!(privileges::advice(&module, &parameters));
-    }
-
-    let progress = Progress::new(&plan, &system, cpus);
-    tell_what_comes(ui, &module, tool, &progress);
-    let witness = Witness::new();
+    let tool = if privileges::are_there() {
+        None
+    } else if sudo.is_none() {
+        // A signed copy goes with us.
+        let stays = signer.is_none().then_some(module.as_path());
+        bail!(privileges::advice(stays, &parameters));
+    } else {
+        sudo
+    };
     let mut command = privileges::this_program(tool)?;
     command.arg(step::SUBCOMMAND).arg(&module).arg(&parameters);
+
+    let progress = Progress::new(&plan, &system, cpus);
+    let warnings = warnings();
+    for warning in &warnings {
+        ui.emit(Event::Warning(warning.clone()));
+    }
+    tell_what_comes(ui, &module, tool, &progress);
+    let witness = Witness::new();
     let heard = follow(&env, command, progress)?;
-    report(heard, witness, id, &interrupt, json, ui)
+    let timed_out = heard.timed_out;
+    let (run, ending) = match judge(heard, witness, id, warnings) {
+        Ok(judged) => judged,
+        // Before the first sample, perhaps.
+        Err(error) => return interrupt.check().and(Err(error)),
+    };
+    let delivered = super::deliver(&run, json, ui);
+    if timed_out {
+        return Err(Failure::error(
+            Class::TimedOut,
+            "the plan took more than twice its estimate, and was ended: the report has what was measured until then",
+        ));
+    }
+    // Ctrl-C may have reached the insertion and not yet us.
+    if interrupt.is_raised() || matches!(ending, Ending::Signal(_)) {
+        return Err(Failure::error(
+            Class::Interrupted,
+            "interrupted: the report has what was measured until then",
+        ));
+    }
+    delivered
 }
 
 /// The module for the running kernel.
@@ -147,14 +183,19 @@ fn refuse_if(objection: Option<String>) -> Result<()> {
     }
 }
 
-/// Says what is about to happen, and what is odd about this kernel.
-fn tell_what_comes(ui: &Ui, module: &Path, tool: Option<Tool>, progress: &Progress) {
-    if let Some(taint) = environment::taint().filter(|taint| *taint != 0) {
-        ui.emit(Event::Note(format!(
-            "this kernel is tainted already ({}), and messung adds OE: out of tree, no trusted signature",
-            taint_letters(taint)
-        )));
+/// What a reader of the result should know of this kernel.
+fn warnings() -> Vec<String> {
+    let taint = taint_letters(environment::taint().unwrap_or(0) & !OURS);
+    if taint.is_empty() {
+        return Vec::new();
     }
+    vec![format!(
+        "the kernel was tainted before ({taint}): see its document on tainted kernels"
+    )]
+}
+
+/// Says what is about to happen.
+fn tell_what_comes(ui: &Ui, module: &Path, tool: Option<Tool>, progress: &Progress) {
     let through = tool.map_or(String::new(), |tool| {
         format!(" as root, through {}", tool.name())
     });
@@ -172,7 +213,10 @@ fn tell_what_comes(ui: &Ui, module: &Path, tool: Option<Tool>, progress: &Progre
 #[derive(Debug, Default)]
 struct Heard {
     begun: bool,
+    /// The module's messages.
     messages: Vec<String>,
+    /// The last ones of anybody.
+    last: VecDeque<String>,
     /// How the insertion ended, and how many messages were lost.
     end: Option<(Ending, u64)>,
     refusal: Option<String>,
@@ -189,14 +233,24 @@ impl Heard {
             }
             Told::Message(message) => {
                 let ours = message.as_bytes().strip_prefix(prefix::MARKER);
-                if let Some(text) = ours.and_then(|text| std::str::from_utf8(text).ok()) {
-                    if let Some((place, _)) = people::place(text) {
+                let row = ours
+                    .and_then(|text| std::str::from_utf8(text).ok())
+                    .and_then(|text| Some((text, people::place(text)?)));
+                match row {
+                    Some((text, (place, _))) => {
                         env.emit(Event::Row(text.to_owned()));
                         progress.done(place);
                     }
+                    None => env.emit(Event::Output(message.clone())),
                 }
-                env.emit(Event::Output(message.clone()));
-                self.messages.push(message);
+                if ours.is_some() {
+                    self.messages.push(message.clone());
+                }
+                // Others may say a lot meanwhile.
+                if self.last.len() == SHOWN {
+                    self.last.pop_front();
+                }
+                self.last.push_back(message);
             }
             Told::Ended { ending, lost } => self.end = Some((ending, lost)),
             Told::Refused(why) => self.refusal = Some(why),
@@ -280,48 +334,31 @@ fn read_some(output: &mut File) -> Result<Option<Vec<u8>>> {
     Ok((length > 0).then_some(bytes))
 }
 
-/// Reports what was measured, and fails if that is not all.
-fn report(
-    heard: Heard,
-    witness: Witness,
-    id: u32,
-    interrupt: &Interrupt,
-    json: Option<json::Output>,
-    ui: &Ui,
-) -> Result<()> {
-    let Heard {
-        messages,
-        end,
-        timed_out,
-        ..
-    } = heard;
-    let (ending, lost) = end.context("the insertion has no end")?;
-    let texts = messages.iter().map(String::as_str);
-    let Testimony { run, problems } = witness.testify(texts, Some(id), ending, lost);
-    let Some(run) = run else {
-        interrupt.check()?;
-        return Err(nothing(ending, &problems, &messages));
-    };
-    let run = super::complete(run, platform(), problems, Vec::new());
-    let delivered = super::deliver(&run, json, ui);
-    if timed_out {
-        return Err(Failure::error(
-            Class::TimedOut,
-            "the plan took more than twice its estimate, and was ended: the report has what was measured until then",
-        ));
+/// What was measured, and how the insertion ended.
+///
+/// # Errors
+///
+/// Nothing was.
+fn judge(heard: Heard, witness: Witness, id: u32, warnings: Vec<String>) -> Result<(Run, Ending)> {
+    let (ending, lost) = heard.end.context("the insertion has no end")?;
+    let messages = heard.messages.iter().map(String::as_str);
+    let Testimony { run, problems } = witness.testify(messages, Some(id), ending, lost);
+    match run {
+        Some(run) => Ok((super::complete(run, platform(), problems, warnings), ending)),
+        None => Err(nothing(
+            ending,
+            &problems,
+            heard.last.iter().map(String::as_str),
+        )),
     }
-    // Ctrl-C may have reached the insertion and not yet us.
-    if interrupt.is_raised() || matches!(ending, Ending::Signal(_)) {
-        return Err(Failure::error(
-            Class::Interrupted,
-            "interrupted: the report has what was measured until then",
-        ));
-    }
-    delivered
 }
 
 /// Why there is nothing to report.
-fn nothing(ending: Ending, problems: &[String], messages: &[String]) -> anyhow::Error {
+fn nothing<'a>(
+    ending: Ending,
+    problems: &[String],
+    messages: impl Iterator<Item = &'a str>,
+) -> anyhow::Error {
     let mut text = "nothing was measured".to_owned();
     if !problems.is_empty() {
         text.push_str(&format!(": {}", problems.join("; ")));
@@ -329,7 +366,7 @@ fn nothing(ending: Ending, problems: &[String], messages: &[String]) -> anyhow::
     if let Some(remedy) = ending.remedy() {
         text.push_str(&format!(": {remedy}"));
     }
-    text.push_str(&super::kernel_said(messages.iter().map(String::as_str)));
+    text.push_str(&super::kernel_said(messages));
     Failure::error(Class::NotMeasured, text)
 }
 
@@ -460,9 +497,9 @@ mod tests {
 
     #[test]
     fn why_there_is_nothing_is_said() {
-        let messages = ["x: y".to_owned(), "messung: version magic 'a'".to_owned()];
+        let messages = ["x: y", "messung: version magic 'a'"];
         let ending = Ending::Errno(8);
-        let error = nothing(ending, &[ending.text()], &messages);
+        let error = nothing(ending, &[ending.text()], messages.into_iter());
         let text = error.to_string();
         for part in ["Exec format error", "another kernel", "version magic"] {
             assert!(text.contains(part), "{text}");

@@ -5,6 +5,7 @@
 use std::fs;
 
 use super::module_file::{ModuleFile, machine_fits, machine_name};
+use crate::PROGRAM;
 use crate::log::environment;
 
 /// What the running kernel says of modules.
@@ -44,10 +45,7 @@ impl System {
     /// Why no module can be inserted here and now, if so, and what to do.
     pub fn objection(&self) -> Option<String> {
         let Some(modules) = &self.modules else {
-            return Some(
-                "this kernel takes no modules (there is no /proc/modules): `cargo xtask vm` measures in a virtual machine"
-                    .to_owned(),
-            );
+            return Some(NO_MODULES.to_owned());
         };
         if self.modules_disabled {
             return Some(
@@ -95,7 +93,10 @@ impl System {
             ));
         }
         match self.policy() {
-            Some(policy) if !signed => Some(format!("{policy}, and the module has none.\n{SIGN}")),
+            Some(policy) if !signed => Some(format!(
+                "{policy}, and the module has none.\n{}",
+                how_to_sign()
+            )),
             _ => None,
         }
     }
@@ -115,12 +116,23 @@ impl System {
     }
 }
 
+/// What to say of a kernel without modules.
+const NO_MODULES: &str = if cfg!(feature = "host") {
+    "this kernel takes no modules (there is no /proc/modules): `cargo xtask vm` measures in a virtual machine"
+} else {
+    "this kernel takes no modules (there is no /proc/modules)"
+};
+
 /// How a module gets a signature that the kernel trusts.
-pub const SIGN: &str = "Make a key once, let the firmware trust it (the next boot asks for the password that mokutil wants), and sign with it:
+fn how_to_sign() -> String {
+    format!(
+        "Make a key once, let the firmware trust it (the next boot asks for the password that mokutil wants), and sign with it:
   openssl req -new -x509 -newkey rsa:2048 -nodes -days 3650 -subj /CN=messung/ -keyout MOK.key -outform DER -out MOK.der
   sudo mokutil --import MOK.der
-  cargo xtask run --sign-key MOK.key --sign-cert MOK.der
-or switch Secure Boot off";
+  {PROGRAM} run --sign-key MOK.key --sign-cert MOK.der …
+or switch Secure Boot off"
+    )
+}
 
 /// The word in brackets.
 fn selected(choices: &str) -> Option<&str> {

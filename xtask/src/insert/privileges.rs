@@ -7,6 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result};
 
+use crate::PROGRAM;
 use crate::process::find_program;
 
 /// Capabilities that an insertion takes: CAP_SYS_MODULE for itself, CAP_SYSLOG to read the kernel's log.
@@ -15,11 +16,11 @@ const NEEDED: u64 = 1 << 16 | 1 << 34;
 /// A program that starts others as root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Tool {
-    /// sudo
+    /// The usual one.
     Sudo,
-    /// doas
+    /// The one from OpenBSD.
     Doas,
-    /// run0, of systemd
+    /// The one of systemd.
     Run0,
 }
 
@@ -66,21 +67,24 @@ pub fn this_program(tool: Option<Tool>) -> Result<Command> {
     Ok(command)
 }
 
-/// What to do without privileges: a tool for it, or insmod and what follows.
-pub fn advice(module: &Path, parameters: &str) -> String {
+/// What to do without privileges: a tool for it, or insmod (with the module, if it is to be inserted as it is) and what follows.
+pub fn advice(module: Option<&Path>, parameters: &str) -> String {
     if rustix::process::geteuid().is_root() {
         return "this process may not insert modules, though it is root: it lacks CAP_SYS_MODULE or CAP_SYSLOG, as in a container; \
                 run it on the machine itself"
             .to_owned();
     }
+    let tools = "inserting a module takes root: add --sudo (or --sudo=doas, --sudo=run0)";
+    let Some(module) = module else {
+        return tools.to_owned();
+    };
     // Parameters have no quotes in them, and perhaps a `*`.
     let quoted: Vec<_> = parameters
         .split(' ')
         .map(|parameter| format!("'{parameter}'"))
         .collect();
     format!(
-        "inserting a module takes root: add --sudo (or --sudo=doas, --sudo=run0), or type\n  \
-         sudo insmod {} {}\n  sudo dmesg | cargo xtask parse --run last -",
+        "{tools}, or type\n  sudo insmod {} {}\n  sudo dmesg | {PROGRAM} parse --run last -",
         module.display(),
         quoted.join(" ")
     )
