@@ -73,7 +73,7 @@ fn command_line() -> ExitCode {
     let commands::Arguments { verbose, command } = commands::arguments();
     let ui = ui::Ui::new(verbose);
     let outcome = command.run(&ui);
-    ui.finish();
+    ui.rest();
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

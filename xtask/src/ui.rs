@@ -53,8 +53,8 @@ impl Ui {
         self.line(&format!("{} {error}{causes}", self.label("error:", RED)));
     }
 
-    /// Takes the bar away, for good.
-    pub fn finish(&self) {
+    /// Takes the bar away, until the next step or row: somebody else has the terminal, or all is done.
+    pub fn rest(&self) {
         self.bar.clear();
     }
 
@@ -137,11 +137,15 @@ mod bar {
             self.bar.set_style(style("{spinner} {elapsed}"));
             self.bar.unset_length();
             self.bar.reset();
-            if self.terminal && self.bar.is_hidden() {
-                self.bar.set_draw_target(ProgressDrawTarget::stderr());
-            }
+            self.show();
             if self.terminal {
                 self.bar.enable_steady_tick(Duration::from_millis(200));
+            }
+        }
+
+        fn show(&self) {
+            if self.terminal && self.bar.is_hidden() {
+                self.bar.set_draw_target(ProgressDrawTarget::stderr());
             }
         }
 
@@ -162,6 +166,7 @@ mod bar {
             self.bar.set_length(milliseconds(total));
             self.bar.set_message(text);
             self.bar.set_position(milliseconds(done));
+            self.show();
         }
 
         pub(super) fn suspend<T>(&self, print: impl FnOnce() -> T) -> T {
@@ -170,6 +175,8 @@ mod bar {
 
         pub(super) fn clear(&self) {
             self.bar.finish_and_clear();
+            self.bar.set_draw_target(ProgressDrawTarget::hidden());
+            self.bar.reset();
         }
     }
 

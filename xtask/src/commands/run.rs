@@ -135,8 +135,11 @@ pub fn run(options: Options, ui: &Ui) -> Result<()> {
         ui.emit(Event::Warning(warning.clone()));
     }
     tell_what_comes(ui, &module, tool, &progress);
+    // sudo may ask for a password.
+    ui.rest();
     let witness = Witness::new();
     let heard = follow(&env, command, progress)?;
+    ui.rest();
     let timed_out = heard.timed_out;
     let (run, ending) = match judge(heard, witness, id, warnings) {
         Ok(judged) => judged,
