@@ -13,7 +13,7 @@ use super::plan::{PlanOptions, random_id, spoken};
 use crate::event::{Event, Sink};
 use crate::failure::{Class, Failure};
 use crate::guest::{self, Phase, Report, Task};
-use crate::kernel::module::{self, Fault};
+use crate::kernel::module::{self, Fault, Program};
 use crate::kernel::{self, Kernel};
 use crate::process::{Env, Interrupt};
 use crate::result::{Platform, PlatformKind, Run, Unknown};
@@ -177,7 +177,7 @@ fn measure(
         fault,
     } = *what;
     let module = module::build_with(&env, kernel, fault)?;
-    let init = module::guest_xtask(&env, kernel)?;
+    let init = module::program(&env, kernel, Program::Guest)?;
     let launcher = Launcher::new(env, kernel, &init)?;
     let qemu_version = launcher.qemu_version()?;
     let time = match asked {

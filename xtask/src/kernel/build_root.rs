@@ -20,7 +20,10 @@ use sha2::{Digest as _, Sha256};
 use crate::{
     cache::{self, Cache, require_space},
     event::{Event, Unit},
-    kernel::archive::{Archive, KEYRING, Suite},
+    kernel::{
+        archive::{Archive, KEYRING, Suite},
+        table::{AMD64, Arch},
+    },
     process::{Env, Stream, find_program, tied, tied_group},
 };
 
@@ -39,11 +42,14 @@ const PROBE_DEADLINE: Duration = Duration::from_secs(60);
 /// Hidden: with the value `host`, programs run from `PATH`, and what the cache holds is taken as it is. For tests.
 const OVERRIDE: &str = "MESSUNG_BUILD_ROOT";
 
+/// The package with Rust's standard library, which is needed for each architecture that is built for.
+const RUST_LIBRARY: &str = "libstd-rust-dev";
+
 /// The packages that are of one version with rustc.
 pub const RUST_PACKAGES: &[&str] = &[
     "rustc",
     "cargo",
-    "libstd-rust-dev",
+    RUST_LIBRARY,
     "rust-clippy",
     "rust-src",
     "rustfmt",
@@ -93,16 +99,14 @@ const MOUNT_POINTS: &[&str] = &["kernel", "messung", "out", "vendor", "target"];
 /// What a tree is made of. Two kernels with the same recipe share a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recipe {
-    /// Debian's name of the architecture.
-    pub arch: String,
+    /// The architecture that it builds for. Its own programs are the host's in any case.
+    pub arch: &'static Arch,
     /// Suites, the base first.
     pub suites: Vec<Suite>,
     /// Version of the packages of Rust.
     pub rust: String,
     /// Package of the compiler that built the kernel, such as `gcc-14`.
     pub compiler: String,
-    /// Package with QEMU.
-    pub qemu: String,
 }
 
 impl Recipe {
@@ -111,9 +115,33 @@ impl Recipe {
         let rust = RUST_PACKAGES
             .iter()
             .map(|name| format!("{name}={}", self.rust));
-        let plain = PACKAGES.iter().copied();
-        let own = [self.compiler.as_str(), self.qemu.as_str()];
-        rust.chain(plain.chain(own).map(str::to_owned)).collect()
+        let plain = PACKAGES.iter().map(|&name| name.to_owned());
+        let own = [
+            self.arch.compiler_package(&self.compiler),
+            self.arch.qemu_package.to_owned(),
+        ];
+        rust.chain(plain).chain(own).chain(self.foreign()).collect()
+    }
+
+    /// What building for another architecture takes besides.
+    fn foreign(&self) -> Vec<String> {
+        if !self.arch.is_foreign() {
+            return Vec::new();
+        }
+        let name = self.arch.debian;
+        let rust = format!("{RUST_LIBRARY}:{name}={}", self.rust);
+        let c = format!("libc6-dev:{name}");
+        let others = self.arch.packages.iter().map(|&name| name.to_owned());
+        [rust, c].into_iter().chain(others).collect()
+    }
+
+    /// The architectures of its packages, its own first.
+    fn architectures(&self) -> String {
+        if self.arch.is_foreign() {
+            format!("{},{}", AMD64.debian, self.arch.debian)
+        } else {
+            AMD64.debian.to_owned()
+        }
     }
 
     /// Name of the tree's folder: readable, and different for each recipe.
@@ -130,7 +158,7 @@ impl Recipe {
             suites.join(","),
         ];
         let hash = hex(&Sha256::digest(all.join("\n")));
-        format!("{}-{}-{}", suites[0], self.arch, &hash[..12])
+        format!("{}-{}-{}", suites[0], self.arch.debian, &hash[..12])
     }
 }
 
@@ -141,7 +169,7 @@ fn mmdebstrap_arguments(recipe: &Recipe, is_root: bool, network: &[String]) -> V
         "--variant=essential".to_owned(),
         "--format=tar".to_owned(),
         "--verbose".to_owned(),
-        format!("--architectures={}", recipe.arch),
+        format!("--architectures={}", recipe.architectures()),
         format!("--keyring={KEYRING}"),
         format!("--include={}", recipe.packages().join(",")),
         // A tree that did not survive would not be put into place, so nothing is gained by waiting for the disk.
@@ -537,7 +565,7 @@ mod tests {
 
     fn recipe() -> Recipe {
         Recipe {
-            arch: "amd64".into(),
+            arch: &AMD64,
             suites: vec![Suite {
                 name: "trixie".into(),
                 warning: None,
@@ -545,7 +573,6 @@ mod tests {
             }],
             rust: "1.85.1+dfsg1-1".into(),
             compiler: "gcc-14".into(),
-            qemu: "qemu-system-x86".into(),
         }
     }
 

@@ -82,6 +82,8 @@ fn members(arch: &Arch, series: Series) -> Vec<String> {
     let mut members: Vec<String> = names.iter().map(|name| format!("{top}/{name}")).collect();
     members.extend(everywhere);
     members.push(format!("{top}/arch/{}", arch.kernel));
+    // Every architecture's list of system calls is compared with that of x86.
+    members.push(format!("{top}/arch/x86/entry/syscalls/syscall_32.tbl"));
     members
 }
 
@@ -164,10 +166,13 @@ impl Unpacked {
             env,
             tree,
             binds: vec![Bind::new(path, MOUNTED)],
-            variables: vec![
+            variables: [
                 format!("KERNELRELEASE={}", row.release(&self.release)),
                 format!("CC={}-{}", row.arch.gnu, self.compiler),
-            ],
+            ]
+            .into_iter()
+            .chain(row.arch.make.iter().map(|&variable| variable.to_owned()))
+            .collect(),
         };
         match row.settings() {
             None => self.complete(&make, row.arch, path)?,
@@ -192,6 +197,11 @@ impl Unpacked {
             (headers.join("Module.symvers"), "build/Module.symvers"),
         ] {
             copy(&from, &path.join(to))?;
+        }
+        for name in arch.device_trees {
+            let to = path.join("dtb");
+            make_folder(&to)?;
+            copy(&modules.join("dtb").join(name), &to.join(name))?;
         }
         make.env.emit(Event::Step(format!(
             "making the Rust metadata of {release}"

@@ -303,11 +303,10 @@ fn make(
     let rustc = proof::rustc_text(&unpacked.config)?.to_owned();
 
     let recipe = Recipe {
-        arch: row.arch.debian.to_owned(),
+        arch: row.arch,
         suites: root.to_vec(),
         rust: rust_package_version(archive, root, &rustc)?,
         compiler: unpacked.compiler.clone(),
-        qemu: row.arch.qemu_package.to_owned(),
     };
     let tree = Tree::ensure(env, cache, &recipe, archive)?;
     let info = Info {

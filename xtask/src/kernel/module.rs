@@ -34,14 +34,14 @@ const OUT: &str = "/out";
 /// Building the module.
 const MODULE_DEADLINE: Duration = Duration::from_secs(600);
 
-/// Building the guest's xtask.
-const GUEST_DEADLINE: Duration = Duration::from_secs(1200);
+/// Building a static xtask.
+const PROGRAM_DEADLINE: Duration = Duration::from_secs(1200);
 
 /// What the module is made of.
 pub const MODULE_SOURCES: &[&str] = &["messung.rs", "messung", "abi/src", "Kbuild", "Makefile"];
 
-/// What the guest's xtask is made of.
-const GUEST_SOURCES: &[&str] = &[
+/// What a static xtask is made of.
+const PROGRAM_SOURCES: &[&str] = &[
     "Cargo.toml",
     "Cargo.lock",
     "abi",
@@ -136,6 +136,7 @@ pub fn build_with(env: &Env<'_>, kernel: &Kernel, fault: Option<Fault>) -> Resul
             .arg(format!("-j{}", cpus()))
             .arg(format!("KDIR={KDIR}"))
             .arg(format!("MO={OUT}"))
+            .args(kernel.row.arch.make)
             .args(fault.map(|fault| format!("FAULT={}", fault.name())));
         run_without_warnings(env, make, "building messung.ko")?;
         let built = path.join("messung.ko");
@@ -245,56 +246,83 @@ fn is_warning(line: &str) -> bool {
         .any(|word| line.contains(word))
 }
 
-/// Builds the static `xtask` that runs inside guests, unless the cache has the one of these sources.
+/// The static `xtask` for a kernel's machine: which of its parts are in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Program {
+    /// What the init of a guest needs.
+    Guest,
+    /// The command line of a machine that measures itself.
+    #[cfg_attr(not(test), expect(dead_code, reason = "only bundles take it"))]
+    Board,
+}
+
+impl Program {
+    /// The features of the package that it is built with.
+    fn features(self) -> &'static str {
+        match self {
+            Self::Guest => "",
+            Self::Board => "report",
+        }
+    }
+
+    /// For whom it is; also the name of its folder in the cache.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Guest => "guest",
+            Self::Board => "board",
+        }
+    }
+}
+
+/// Builds a static `xtask` for a kernel's architecture, unless the cache has the one of these sources.
 ///
 /// # Errors
 ///
 /// cargo cannot fetch the sources of its dependencies, it does not build, or is not static.
-pub fn guest_xtask(env: &Env<'_>, kernel: &Kernel) -> Result<PathBuf> {
+pub fn program(env: &Env<'_>, kernel: &Kernel, program: Program) -> Result<PathBuf> {
     let arch = kernel.row.arch;
-    let folder = Path::new("guest").join(arch.rust_target);
-    let program = kernel.cache.join(&folder).join("xtask");
+    let folder = Path::new(program.name()).join(arch.rust_target);
+    let path = kernel.cache.join(&folder).join("xtask");
     if Tree::is_overridden() {
-        return Ok(program);
+        return Ok(path);
     }
     let repository = repository();
-    let hash = hash_of(&repository, GUEST_SOURCES, &kernel.info.tree)?;
+    let hash = hash_of(&repository, PROGRAM_SOURCES, &kernel.info.tree)?;
     if is_of(&kernel.cache.join(&folder), &hash) {
-        return Ok(program);
+        return Ok(path);
     }
     let mut cargo = cargo(env, kernel, "build")?;
-    env.emit(Event::Step("building the xtask for guests".to_owned()));
+    let label = format!("building the xtask for a {}", program.name());
+    env.emit(Event::Step(label.clone()));
     cargo
         .env("RUSTFLAGS", "-C target-feature=+crt-static")
         .args([
             "--package=xtask",
             "--no-default-features",
+            "--features",
+            program.features(),
             "--profile=guest",
         ])
         .arg(format!("--target={}", arch.rust_target));
     let mut lines = 0;
-    env.watch(
-        cargo,
-        "building the xtask for guests",
-        Some(GUEST_DEADLINE),
-        &mut |stream, _| {
-            if stream == Stream::Err {
-                lines += 1;
-                env.emit(Event::Progress {
-                    done: lines,
-                    total: None,
-                    unit: Unit::Lines,
-                });
-            }
-        },
-    )?;
+    env.watch(cargo, &label, Some(PROGRAM_DEADLINE), &mut |stream, _| {
+        if stream == Stream::Err {
+            lines += 1;
+            env.emit(Event::Progress {
+                done: lines,
+                total: None,
+                unit: Unit::Lines,
+            });
+        }
+    })?;
     let built = target_folder(kernel)
         .join(arch.rust_target)
         .join("guest/xtask");
     let bytes = fs::read(&built).with_context(|| format!("cannot read {}", built.display()))?;
     if !is_static(&bytes)? {
         bail!(
-            "the xtask for guests is not linked statically: {}",
+            "the xtask for a {} is not linked statically: {}",
+            program.name(),
             built.display()
         );
     }
@@ -305,7 +333,7 @@ pub fn guest_xtask(env: &Env<'_>, kernel: &Kernel) -> Result<PathBuf> {
             .with_context(|| format!("cannot copy {}", built.display()))?;
         mark(path, &hash)
     })?;
-    Ok(program)
+    Ok(path)
 }
 
 /// A subcommand of cargo inside the build root, with this repository and the sources of its dependencies. Arguments can be added.
@@ -327,11 +355,31 @@ pub fn cargo(env: &Env<'_>, kernel: &Kernel, subcommand: &str) -> Result<Command
     cargo
         .env("CARGO_HOME", "/tmp/cargo")
         .env("CARGO_TARGET_DIR", "/target")
+        .envs(linker(kernel)?)
         .args([subcommand, "--offline", "--locked"])
         .args(["--manifest-path", "/messung/Cargo.toml"])
         .args(["--config", r#"source.crates-io.replace-with="vendored""#])
         .args(["--config", r#"source.vendored.directory="/vendor""#]);
     Ok(cargo)
+}
+
+/// The variable that names the linker of a foreign architecture: the compiler of the kernel, which the build root has.
+fn linker(kernel: &Kernel) -> Result<Option<(String, String)>> {
+    let arch = kernel.row.arch;
+    if !arch.is_foreign() {
+        return Ok(None);
+    }
+    let config = kernel.path.join("build/.config");
+    let text =
+        fs::read_to_string(&config).with_context(|| format!("cannot read {}", config.display()))?;
+    let compiler = proof::config_value(&text, "CONFIG_CC_VERSION_TEXT")
+        .and_then(|version| version.split_whitespace().next())
+        .with_context(|| format!("{} does not name the compiler", config.display()))?;
+    let target = arch.rust_target.to_uppercase().replace('-', "_");
+    Ok(Some((
+        format!("CARGO_TARGET_{target}_LINKER"),
+        compiler.to_owned(),
+    )))
 }
 
 /// Where cargo's intermediate results are.
@@ -360,7 +408,7 @@ fn vendor(env: &Env<'_>, kernel: &Kernel, repository: &Path) -> Result<PathBuf> 
         env.run(
             command,
             "fetching the sources of dependencies",
-            Some(GUEST_DEADLINE),
+            Some(PROGRAM_DEADLINE),
         )
         .map(drop)
     })?;
@@ -475,7 +523,7 @@ mod tests {
     /// Needs a network or a cache, and minutes.
     #[test]
     #[ignore = "makes a real build root"]
-    fn a_guest_is_built_for_the_default_kernel() {
+    fn programs_are_built_for_the_default_kernel() {
         let sink = crate::event::Collected::default();
         let interrupt = crate::process::Interrupt::default();
         let env = Env {
@@ -485,12 +533,14 @@ mod tests {
         };
         let row = &crate::kernel::table::TABLE[0];
         let kernel = crate::kernel::prepare(&env, row, &Default::default()).unwrap();
-        let program = guest_xtask(&env, &kernel).unwrap();
-        assert!(is_static(&fs::read(&program).unwrap()).unwrap());
-        // Nothing is built twice.
-        let steps = sink.0.lock().unwrap().len();
-        guest_xtask(&env, &kernel).unwrap();
-        assert_eq!(sink.0.lock().unwrap().len(), steps);
+        for which in [Program::Guest, Program::Board] {
+            let built = program(&env, &kernel, which).unwrap();
+            assert!(is_static(&fs::read(&built).unwrap()).unwrap());
+            // Nothing is built twice.
+            let steps = sink.0.lock().unwrap().len();
+            program(&env, &kernel, which).unwrap();
+            assert_eq!(sink.0.lock().unwrap().len(), steps);
+        }
     }
 
     #[test]

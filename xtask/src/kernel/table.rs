@@ -44,6 +44,28 @@ pub struct Arch {
     pub image: &'static str,
     /// Where a build leaves the image; its file name is the target of make.
     pub built_image: &'static str,
+    /// What Kbuild is told so that it builds for it.
+    pub make: &'static [&'static str],
+    /// What a build root takes besides a compiler to build for it.
+    pub packages: &'static [&'static str],
+    /// The device trees of its boards that a kernel folder keeps.
+    pub device_trees: &'static [&'static str],
+}
+
+impl Arch {
+    /// Whether build roots, whose programs the machine at hand must execute, are of another architecture.
+    pub fn is_foreign(&self) -> bool {
+        self.debian != AMD64.debian
+    }
+
+    /// The package of a compiler such as `gcc-14` that builds for it.
+    pub fn compiler_package(&self, compiler: &str) -> String {
+        if self.is_foreign() {
+            format!("{compiler}-{}", self.gnu)
+        } else {
+            compiler.to_owned()
+        }
+    }
 }
 
 /// Where the image of a kernel comes from.
@@ -92,8 +114,8 @@ impl Row {
     }
 }
 
-/// A 64-bit PC.
-const AMD64: Arch = Arch {
+/// A 64-bit PC: also what build roots are made of.
+pub const AMD64: Arch = Arch {
     debian: "amd64",
     kernel: "x86",
     rust_target: "x86_64-unknown-linux-gnu",
@@ -101,6 +123,9 @@ const AMD64: Arch = Arch {
     qemu_package: "qemu-system-x86",
     image: "vmlinuz",
     built_image: "arch/x86/boot/bzImage",
+    make: &[],
+    packages: &[],
+    device_trees: &[],
 };
 
 /// Debian 13 with backports, Debian 13 itself, and what becomes the next Debian.

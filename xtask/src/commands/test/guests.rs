@@ -355,7 +355,7 @@ fn hangs(bench: &Bench<'_>) -> Result<String> {
 pub fn carry_out(bench: &Bench<'_>, task: Task) -> Result<(Report, String)> {
     let kernel = kernel::prepare(&bench.env, &TABLE[0], &Options::default())?;
     let module = module::build(&bench.env, &kernel)?;
-    let init = module::guest_xtask(&bench.env, &kernel)?;
+    let init = module::program(&bench.env, &kernel, module::Program::Guest)?;
     let folder = bench.folder()?;
     let outcome = Launcher::new(bench.env, &kernel, &init)?.boot(
         &Folder::new(&folder),
