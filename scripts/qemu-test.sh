@@ -48,4 +48,11 @@ out=$(cd -- "$out" && pwd)
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
 
 # pipefail: the status is xtask's unless tee failed.
-cargo xtask vm --kernel "$row" --output "$out" | tee -- "$out/report.txt"
+status=0
+cargo xtask vm --kernel "$row" --output "$out" | tee -- "$out/report.txt" || status=$?
+# Nothing was measured: no report, neither an empty one nor an earlier one; and no empty folder.
+if [ ! -s "$out/report.txt" ]; then
+	rm -f -- "$out/report.txt"
+	rmdir --ignore-fail-on-non-empty -- "$out"
+fi
+exit "$status"

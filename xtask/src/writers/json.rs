@@ -3,7 +3,7 @@
 //! A result as a file: whole or not at all.
 
 use std::fs::{File, Permissions};
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
@@ -73,10 +73,14 @@ fn place(path: &Path) -> anyhow::Result<Place> {
         Some(folder) => folder,
         None => anyhow::bail!("this names no file"),
     };
+    anyhow::ensure!(folder.is_dir(), "there is no folder {}", folder.display());
     let file = tempfile::Builder::new()
         .prefix(".messung-")
         .permissions(Permissions::from_mode(0o666))
-        .tempfile_in(folder)?;
+        .tempfile_in(folder)
+        // Its own words name a file that nobody asked for.
+        .map_err(|error| io::Error::from(error.kind()))
+        .with_context(|| format!("cannot make a file in {}", folder.display()))?;
     Ok(Place::Beside { file, target })
 }
 
@@ -137,10 +141,19 @@ mod tests {
     }
 
     #[test]
+    fn a_missing_folder_is_named() {
+        let error = Output::create(Path::new("/nonexistent/a.json"));
+        let error = format!("{:#}", error.err().unwrap());
+        assert!(error.ends_with("no folder /nonexistent"), "{error}");
+    }
+
+    #[test]
     fn a_path_that_cannot_be_written_is_named() {
         for path in ["/nonexistent/a.json", "/", "/proc/a.json"] {
             let error = Output::create(Path::new(path)).err().unwrap();
             assert!(error.to_string().contains(path), "{error:#}");
+            let whole = format!("{error:#}");
+            assert!(!whole.contains(".messung-"), "{whole}");
         }
     }
 }

@@ -5,6 +5,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
+use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 use rustix::process::Signal;
@@ -97,6 +98,11 @@ fn unknown_kernel(bench: &Bench<'_>) -> Result<String> {
     for row in TABLE {
         ended = ended.says(row.name)?;
     }
+    let out = bench.folder()?.join("out");
+    let mut script = Command::new(bench.repository.join("scripts/qemu-test.sh"));
+    script.arg("no-such-row").arg(&out);
+    bench.end(script)?.exits(2)?.says("no-such-row")?;
+    ensure!(!out.exists(), "qemu-test.sh leaves {}", out.display());
     Ok(String::new())
 }
 
