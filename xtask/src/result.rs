@@ -108,6 +108,28 @@ pub struct Environment {
     /// The same after it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub taint_after: Option<u64>,
+    /// The processors' frequencies before the module was loaded, where the kernel sets them (cpufreq).
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub frequency_before: Vec<Frequency>,
+    /// The same after it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub frequency_after: Vec<Frequency>,
+    /// See [`Unknown`].
+    #[serde(flatten)]
+    pub unknown: Unknown,
+}
+
+/// A processor's frequency, as its cpufreq driver tells it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Frequency {
+    /// The processor's number.
+    pub cpu: u32,
+    /// The governor that decides.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub governor: Option<String>,
+    /// The frequency in kHz.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub khz: Option<u64>,
     /// See [`Unknown`].
     #[serde(flatten)]
     pub unknown: Unknown,

@@ -19,12 +19,13 @@ use crate::event::{Event, Sink as _};
 use crate::failure::{Class, Failure};
 use crate::insert::Ending;
 use crate::insert::module_file::ModuleFile;
-use crate::insert::preflight::{System, taint_letters};
+use crate::insert::preflight::System;
 use crate::insert::privileges::{self, Tool};
 use crate::insert::sign::{Signer, signed_copy};
 use crate::insert::step::{self, Told};
 use crate::insert::witness::{Testimony, Witness};
-use crate::log::{environment, people, prefix};
+use crate::log::environment::{self, TAINT_OF_OURS, taint_letters};
+use crate::log::{people, prefix};
 use crate::process::{Env, Interrupt, shell, status_text};
 use crate::result::{Platform, PlatformKind, Run, Unknown};
 use crate::ui::Ui;
@@ -36,9 +37,6 @@ const TICK: Timespec = Timespec {
     tv_sec: 1,
     tv_nsec: 0,
 };
-
-/// Taint that each insertion of ours adds: out of tree, no trusted signature.
-const OURS: u64 = 1 << 12 | 1 << 13;
 
 /// What a plan may take beyond twice its estimate.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -188,7 +186,7 @@ fn refuse_if(objection: Option<String>) -> Result<()> {
 
 /// What a reader of the result should know of this kernel.
 fn warnings() -> Vec<String> {
-    let taint = taint_letters(environment::taint().unwrap_or(0) & !OURS);
+    let taint = taint_letters(environment::taint().unwrap_or(0) & !TAINT_OF_OURS);
     if taint.is_empty() {
         return Vec::new();
     }

@@ -140,17 +140,6 @@ fn selected(choices: &str) -> Option<&str> {
     rest.split_once(']').map(|(word, _)| word)
 }
 
-/// What a kernel's taint mask means, as the letters of the kernel's own document.
-pub fn taint_letters(mask: u64) -> String {
-    const LETTERS: &str = "PFSRMBUDAWCIOELKXTNJ";
-    LETTERS
-        .chars()
-        .enumerate()
-        .filter(|(bit, _)| mask >> bit & 1 == 1)
-        .map(|(_, letter)| letter)
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -270,12 +259,5 @@ mod tests {
             );
             assert_eq!(system.objection_to(&signed), None);
         }
-    }
-
-    #[test]
-    fn taint_has_letters() {
-        assert_eq!(taint_letters(0), "");
-        assert_eq!(taint_letters(1 << 12 | 1 << 13), "OE");
-        assert_eq!(taint_letters(1 << 9), "W");
     }
 }

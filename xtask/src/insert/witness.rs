@@ -5,12 +5,22 @@
 
 use super::Ending;
 use crate::log::assemble::Assembler;
-use crate::log::environment;
-use crate::result::Run;
+use crate::log::environment::{self, TAINT_OF_OURS, taint_letters};
+use crate::result::{Frequency, Run};
+
+/// Frequencies that differ by less are not worth a word, in per cent.
+const UNEVEN: u64 = 10;
 
 /// Knows how things were before the insertion.
 pub struct Witness {
-    taint_before: Option<u64>,
+    before: Seen,
+}
+
+/// What others may change while the module measures.
+#[derive(Default)]
+struct Seen {
+    taint: Option<u64>,
+    frequencies: Vec<Frequency>,
 }
 
 /// What came of an insertion.
@@ -26,7 +36,7 @@ impl Witness {
     /// Looks around, before the insertion.
     pub fn new() -> Self {
         Self {
-            taint_before: environment::taint(),
+            before: Seen::now(),
         }
     }
 
@@ -40,8 +50,12 @@ impl Witness {
     ) -> Testimony {
         let run = find(messages, id).map(|mut run| {
             environment::complete(&mut run.environment);
-            run.environment.taint_before = self.taint_before;
-            run.environment.taint_after = environment::taint();
+            let after = Seen::now();
+            run.disturbances.extend(changes(&self.before, &after));
+            run.environment.taint_before = self.before.taint;
+            run.environment.taint_after = after.taint;
+            run.environment.frequency_before = self.before.frequencies;
+            run.environment.frequency_after = after.frequencies;
             run
         });
         let mut problems = Vec::new();
@@ -60,6 +74,58 @@ impl Witness {
         }
         Testimony { run, problems }
     }
+}
+
+impl Seen {
+    fn now() -> Self {
+        Self {
+            taint: environment::taint(),
+            frequencies: environment::frequencies(),
+        }
+    }
+}
+
+/// What others have changed, in sentences.
+fn changes(before: &Seen, after: &Seen) -> Vec<String> {
+    let gained = after.taint.unwrap_or(0) & !before.taint.unwrap_or(0) & !TAINT_OF_OURS;
+    let taint = (before.taint.is_some() && gained != 0).then(|| {
+        let letters = taint_letters(gained);
+        format!("the kernel became tainted during the run ({letters}): see its log")
+    });
+    let both = || {
+        before.frequencies.iter().filter_map(|old| {
+            let new = after.frequencies.iter().find(|new| new.cpu == old.cpu)?;
+            Some((old, new))
+        })
+    };
+    let governors = both().filter_map(|(old, new)| {
+        let (from, to) = (old.governor.as_ref()?, new.governor.as_ref()?);
+        (from != to).then(|| {
+            let cpu = old.cpu;
+            format!(
+                "the frequency governor of CPU {cpu} changed from {from} to {to} during the run"
+            )
+        })
+    });
+    let uneven: Vec<_> = both()
+        .filter_map(|(old, new)| Some((old.cpu, old.khz?, new.khz?)))
+        .filter(|&(_, from, to)| {
+            from.abs_diff(to).saturating_mul(100) > from.saturating_mul(UNEVEN)
+        })
+        .collect();
+    let frequency = uneven.first().map(|&(cpu, from, to)| {
+        let others = match uneven.len() {
+            1 => String::new(),
+            count => format!(" ({} more changed, too)", count - 1),
+        };
+        let (from, to) = (from / 1000, to / 1000);
+        format!("the frequency of CPU {cpu} changed from {from} to {to} MHz during the run{others}")
+    });
+    taint
+        .into_iter()
+        .chain(governors)
+        .chain(frequency)
+        .collect()
 }
 
 fn find<'a>(messages: impl Iterator<Item = &'a str>, id: Option<u32>) -> Option<Run> {
@@ -102,6 +168,45 @@ mod tests {
         // What was lost was not ours.
         assert_eq!(testimony(&all, 7, Ending::MEASURED, 5).problems, [""; 0]);
         assert!(testimony(&all, 8, Ending::MEASURED, 0).run.is_none());
+    }
+
+    #[test]
+    fn what_others_change_is_told() {
+        let frequency = |cpu, governor: &str, mhz: u64| Frequency {
+            cpu,
+            governor: Some(governor.to_owned()),
+            khz: Some(mhz * 1000),
+            unknown: crate::result::Unknown::new(),
+        };
+        let seen = |taint, frequencies: &[Frequency]| Seen {
+            taint,
+            frequencies: frequencies.to_vec(),
+        };
+        let steady = [
+            frequency(0, "powersave", 800),
+            frequency(1, "powersave", 800),
+        ];
+        let before = seen(Some(1), &steady);
+        // Less than it takes, our own taint, nothing known before, a processor that went.
+        for after in [
+            seen(Some(1 | TAINT_OF_OURS), &[frequency(0, "powersave", 880)]),
+            Seen::default(),
+        ] {
+            assert_eq!(changes(&before, &after), [""; 0]);
+            assert_eq!(changes(&Seen::default(), &after), [""; 0]);
+        }
+        let after = [
+            frequency(0, "powersave", 3200),
+            frequency(1, "performance", 3200),
+        ];
+        assert_eq!(
+            changes(&before, &seen(Some(1 | TAINT_OF_OURS | 1 << 9), &after)),
+            [
+                "the kernel became tainted during the run (W): see its log",
+                "the frequency governor of CPU 1 changed from powersave to performance during the run",
+                "the frequency of CPU 0 changed from 800 to 3200 MHz during the run (1 more changed, too)",
+            ]
+        );
     }
 
     #[test]

@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::result::Environment;
+use crate::result::{Environment, Frequency, Unknown};
 
 /// Adds what the module's log does not tell.
 pub fn complete(environment: &mut Environment) {
@@ -27,6 +27,48 @@ pub fn complete(environment: &mut Environment) {
 /// The kernel's taint mask.
 pub fn taint() -> Option<u64> {
     read("/proc/sys/kernel/tainted")?.parse().ok()
+}
+
+/// Taint that each insertion of ours adds: out of tree, no trusted signature.
+pub const TAINT_OF_OURS: u64 = 1 << 12 | 1 << 13;
+
+/// What a kernel's taint mask means, as the letters of the kernel's own document.
+pub fn taint_letters(mask: u64) -> String {
+    const LETTERS: &str = "PFSRMBUDAWCIOELKXTNJ";
+    LETTERS
+        .chars()
+        .enumerate()
+        .filter(|(bit, _)| mask >> bit & 1 == 1)
+        .map(|(_, letter)| letter)
+        .collect()
+}
+
+/// The frequency of each processor, in order; none where the kernel does not set frequencies.
+pub fn frequencies() -> Vec<Frequency> {
+    frequencies_in(Path::new("/sys/devices/system/cpu"))
+}
+
+fn frequencies_in(cpus: &Path) -> Vec<Frequency> {
+    let Ok(entries) = fs::read_dir(cpus) else {
+        return Vec::new();
+    };
+    let mut found: Vec<_> = entries
+        .flatten()
+        .filter_map(|entry| {
+            let cpu = entry.file_name().to_str()?.strip_prefix("cpu")?.parse();
+            let field = |name| read(entry.path().join("cpufreq").join(name));
+            let governor = field("scaling_governor");
+            let khz = field("scaling_cur_freq").and_then(|text| text.parse().ok());
+            (governor.is_some() || khz.is_some()).then_some(Frequency {
+                cpu: cpu.ok()?,
+                governor,
+                khz,
+                unknown: Unknown::new(),
+            })
+        })
+        .collect();
+    found.sort_unstable_by_key(|frequency| frequency.cpu);
+    found
 }
 
 /// The kernel's modules as `/proc/modules` lists them; there is none where the kernel takes no modules.
@@ -57,7 +99,7 @@ pub fn cpu_model() -> Option<String> {
 pub fn board() -> Option<String> {
     let of_tree = read("/proc/device-tree/model");
     let of_dmi = || {
-        let field = |name| read(&format!("/sys/class/dmi/id/{name}"));
+        let field = |name| read(format!("/sys/class/dmi/id/{name}"));
         let words: Vec<_> = [field("sys_vendor"), field("product_name")]
             .into_iter()
             .flatten()
@@ -108,7 +150,7 @@ fn count(list: &str) -> Option<u32> {
     })
 }
 
-fn read(path: &str) -> Option<String> {
+fn read(path: impl AsRef<Path>) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
     Some(text.trim().to_owned())
 }
@@ -138,6 +180,43 @@ mod tests {
             Some("PREEMPT_DYNAMIC")
         );
         assert_eq!(preemption("#1 SMP Debian"), None);
+    }
+
+    #[test]
+    fn frequencies_are_those_of_processors_that_have_some() {
+        let folder = tempfile::tempdir().unwrap();
+        for (path, text) in [
+            ("cpu10/cpufreq/scaling_cur_freq", "800000\n"),
+            ("cpu2/cpufreq/scaling_governor", "powersave\n"),
+            ("cpu2/cpufreq/scaling_cur_freq", "<unknown>\n"),
+            ("cpu3/online", "1\n"),
+            ("cpufreq/boost", "1\n"),
+        ] {
+            let path = folder.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        let frequency = |cpu, governor: Option<&str>, khz| Frequency {
+            cpu,
+            governor: governor.map(str::to_owned),
+            khz,
+            unknown: Unknown::new(),
+        };
+        assert_eq!(
+            frequencies_in(folder.path()),
+            [
+                frequency(2, Some("powersave"), None),
+                frequency(10, None, Some(800_000)),
+            ]
+        );
+        assert_eq!(frequencies_in(Path::new("/nonexistent")), []);
+    }
+
+    #[test]
+    fn taint_has_letters() {
+        assert_eq!(taint_letters(0), "");
+        assert_eq!(taint_letters(1 << 12 | 1 << 13), "OE");
+        assert_eq!(taint_letters(1 << 9), "W");
     }
 
     #[test]
