@@ -5,6 +5,8 @@
 #[cfg(feature = "host")]
 mod build;
 #[cfg(feature = "host")]
+mod bundle;
+#[cfg(feature = "host")]
 mod clean;
 mod compare;
 mod parse;
@@ -66,6 +68,9 @@ pub enum Command {
     #[cfg(feature = "host")]
     /// Build messung.ko for a stock kernel, and prove that it fits
     Build(build::Options),
+    /// Pack what a real machine needs to measure a stock kernel
+    #[cfg(feature = "host")]
+    Bundle(bundle::Options),
     /// Tell how two results differ
     Compare(compare::Options),
     #[cfg(feature = "host")]
@@ -91,6 +96,8 @@ impl Command {
         match self {
             #[cfg(feature = "host")]
             Self::Build(options) => build::run(options, ui),
+            #[cfg(feature = "host")]
+            Self::Bundle(options) => bundle::run(options, ui),
             Self::Compare(options) => compare::run(options, ui),
             #[cfg(feature = "host")]
             Self::Clean(options) => clean::run(options, ui),

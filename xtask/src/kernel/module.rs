@@ -252,7 +252,6 @@ pub enum Program {
     /// What the init of a guest needs.
     Guest,
     /// The command line of a machine that measures itself.
-    #[cfg_attr(not(test), expect(dead_code, reason = "only bundles take it"))]
     Board,
 }
 

@@ -50,8 +50,17 @@ impl Output {
     ///
     /// A full disk, mostly. What stood at the path before stays.
     pub fn write(self, run: &Run) -> anyhow::Result<()> {
+        self.write_bytes(run.to_json().as_bytes())
+    }
+
+    /// Writes something else that is to be whole or not at all.
+    ///
+    /// # Errors
+    ///
+    /// See [`Self::write`].
+    pub fn write_bytes(self, bytes: &[u8]) -> anyhow::Result<()> {
         let Self { path, place } = self;
-        write(place, run.to_json().as_bytes())
+        write(place, bytes)
             .with_context(|| format!("cannot write the result to {}", path.display()))
     }
 }
