@@ -12,7 +12,7 @@ use anyhow::Context as _;
 use crate::event::{Event, Sink as _};
 use crate::failure::{Class, Failure};
 use crate::log::assemble::{Assembler, Log};
-use crate::log::stream;
+use crate::log::{stream, unpack};
 use crate::result::Run;
 use crate::ui::Ui;
 use crate::writers::{self, json};
@@ -24,9 +24,10 @@ Examples:
   cargo xtask parse /var/log/kern.log            all runs in it
   cargo xtask parse kern.log.1 kern.log          a log that was rotated meanwhile
   dmesg | cargo xtask parse -                    the kernel's own buffer
+  cargo xtask parse kern.log.2.gz                a rotated log, as it is
   journalctl -k -b -1 | cargo xtask parse - --run last --json a.json")]
 pub struct Options {
-    /// Kernel logs in any usual format, oldest first; - is the standard input
+    /// Kernel logs in any usual format, also packed with gzip or xz, oldest first; - is the standard input
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Only the run of this id (the module's run=), or the last one
@@ -63,8 +64,16 @@ pub fn run(options: Options, ui: &Ui) -> anyhow::Result<()> {
     let json = json.as_deref().map(json::Output::create).transpose()?;
     let mut assembler = Assembler::default();
     for file in &files {
-        read(file, &mut assembler)
-            .with_context(|| format!("cannot read the log {}", shown(file)))?;
+        match read(file, &mut assembler) {
+            Ok(()) => {}
+            Err(error) if is_damage(&error) => ui.emit(Event::Warning(format!(
+                "the log {} is cut or damaged ({error}): what comes after that was not read",
+                shown(file)
+            ))),
+            Err(error) => {
+                return Err(error).context(format!("cannot read the log {}", shown(file)));
+            }
+        }
     }
     let Log { runs, damaged } = assembler.finish();
     if runs.is_empty() {
@@ -93,12 +102,18 @@ pub fn run(options: Options, ui: &Ui) -> anyhow::Result<()> {
 }
 
 fn read(file: &Path, assembler: &mut Assembler) -> io::Result<()> {
+    assembler.next_log();
     let take = |message: &[u8]| assembler.take(message);
     if is_stdin(file) {
-        stream::messages(io::stdin().lock(), take)
+        stream::messages(unpack::unpacked(io::stdin().lock())?, take)
     } else {
-        stream::messages(File::open(file)?, take)
+        stream::messages(unpack::unpacked(File::open(file)?)?, take)
     }
+}
+
+/// Whether a log could be read, but not be unpacked to its end.
+fn is_damage(error: &io::Error) -> bool {
+    error.raw_os_error().is_none() && error.kind() != io::ErrorKind::Unsupported
 }
 
 fn is_stdin(file: &Path) -> bool {
@@ -122,9 +137,7 @@ fn no_run(files: &[PathBuf], damaged: u32) -> String {
             ": {damaged} lines look like its records, but are cut or altered"
         ));
     } else {
-        text.push_str(
-            ": it must be a kernel log, uncompressed, written after the module was loaded",
-        );
+        text.push_str(": it must be a kernel log, written after the module was loaded");
     }
     text
 }

@@ -109,6 +109,11 @@ struct Finish {
 }
 
 impl Assembler {
+    /// What comes from now on is in another log. Both may tell of the same runs, and each may have lost other parts.
+    pub fn next_log(&mut self) {
+        self.people.next_log();
+    }
+
     /// Takes a message, [`prefix::MARKER`] included. What is not ours is passed over.
     pub fn take(&mut self, message: &[u8]) {
         let Some(message) = message.strip_prefix(prefix::MARKER) else {
@@ -116,7 +121,12 @@ impl Assembler {
         };
         match std::str::from_utf8(message) {
             Ok(text) if decode::looks_like_record(text) => match decode::decode(text) {
-                Ok((envelope, record)) => self.parts(&envelope).take(&envelope, &record),
+                Ok((envelope, record)) => {
+                    if matches!(record, Record::Begin(_)) {
+                        self.people.records_begin();
+                    }
+                    self.parts(&envelope).take(&envelope, &record);
+                }
                 Err(_) => self.damaged.add(identity(text)),
             },
             Ok(text) => self.people.take(text),
@@ -152,19 +162,31 @@ impl Assembler {
             people,
             mut damaged,
         } = self;
-        let runs = if parts.is_empty() {
-            people.runs()
-        } else {
-            parts
-                .iter()
-                .map(|parts| parts.run(damaged.take(&parts.identity)))
-                .collect()
-        };
+        let mut runs: Vec<_> = parts
+            .iter()
+            .map(|parts| parts.run(damaged.take(&parts.identity)))
+            .collect();
+        let told = people.runs(|line| {
+            runs.iter()
+                .flat_map(|run| &run.measurements)
+                .any(|row| is_line_of(line, row))
+        });
+        runs.extend(told);
         Log {
             runs,
             damaged: damaged.left(),
         }
     }
+}
+
+/// Whether a line for people tells of a row.
+fn is_line_of(line: &Measurement, row: &Measurement) -> bool {
+    line.index == row.index
+        && (line.shortest_ns, line.mean_ns, line.highest_ns)
+            == (row.shortest_ns, row.mean_ns, row.highest_ns)
+        && line.count == row.count
+        && (&line.function, line.requested_ns, &line.context, line.cpu)
+            == (&row.function, row.requested_ns, &row.context, row.cpu)
 }
 
 /// The identity at the head of a damaged record, which may itself be what is damaged.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! From any kernel log to runs: [`stream`] finds our lines, [`prefix`] takes off what others put before them,
+//! From any kernel log to runs: `unpack` undoes compression, [`stream`] finds our lines, [`prefix`] takes off what others put before them,
 //! [`assemble`] makes runs of them. [`kmsg`] reads the running kernel's log, [`environment`] adds what it does not tell.
 
 pub mod assemble;
@@ -10,7 +10,9 @@ pub mod kmsg;
 pub mod people;
 pub mod prefix;
 pub mod stream;
+#[cfg(feature = "report")]
+pub mod unpack;
 mod verdict;
 
-#[cfg(test)]
+#[cfg(all(test, feature = "report"))]
 mod tests;

@@ -54,28 +54,45 @@ pub fn place(message: &str) -> Option<(u64, u64)> {
 
 /// Runs that lines for people make up. Nothing in a line says which run it belongs to, so they must come in order.
 #[derive(Debug, Default)]
-pub struct Runs(Vec<Lines>);
+pub struct Runs {
+    runs: Vec<Lines>,
+    /// How many logs came before this one.
+    log: u32,
+}
 
 /// What is there of a run.
 #[derive(Debug, Default)]
 struct Lines {
+    /// The log that it begins in.
+    log: u32,
     heading: Option<Heading>,
+    /// Whether records of the run follow its heading.
+    recorded: bool,
     rows: Vec<Line>,
 }
 
 impl Runs {
+    /// What comes from now on is in another log.
+    pub fn next_log(&mut self) {
+        self.log = self.log.saturating_add(1);
+    }
+
+    /// The first record of a run comes right after its heading: the lines that follow tell nothing new.
+    pub fn records_begin(&mut self) {
+        if let Some(run) = self.runs.last_mut().filter(|run| run.rows.is_empty()) {
+            run.recorded = true;
+        }
+    }
+
     /// Takes a message, `messung: ` taken off. What is no line for people is passed over.
     pub fn take(&mut self, message: &str) {
         if let Some(heading) = heading(message) {
             // The log may have been read twice, or each line be there twice.
-            let last = self.0.last();
+            let last = self.runs.last();
             if last.and_then(|run| run.heading.as_ref()) != Some(&heading)
                 || last.is_some_and(|run| !run.rows.is_empty())
             {
-                self.0.push(Lines {
-                    heading: Some(heading),
-                    rows: Vec::new(),
-                });
+                self.begin(Some(heading), Vec::new());
             }
         } else if let Some(line) = read(message) {
             self.add(line);
@@ -85,23 +102,41 @@ impl Runs {
     /// Adds a line to the last run, or begins another: runs count their rows upwards. The same line again is the same
     /// row.
     fn add(&mut self, line: Line) {
-        match self.0.last_mut() {
+        match self.runs.last_mut() {
             Some(run) if run.rows.contains(&line) => {}
             Some(run) if run.goes_on_with(&line) => run.rows.push(line),
-            _ => self.0.push(Lines {
-                heading: None,
-                rows: vec![line],
-            }),
+            _ => self.begin(None, vec![line]),
         }
     }
 
-    /// The runs of which there are rows.
-    pub fn runs(&self) -> Vec<Run> {
-        self.0
-            .iter()
-            .filter(|lines| !lines.rows.is_empty())
-            .map(Lines::run)
-            .collect()
+    fn begin(&mut self, heading: Option<Heading>, rows: Vec<Line>) {
+        self.runs.push(Lines {
+            log: self.log,
+            heading,
+            recorded: false,
+            rows,
+        });
+    }
+
+    /// The runs of which there are rows, each once. Those that records tell of as well are left out: `is_known` says
+    /// whether a row is among these.
+    pub fn runs(&self, is_known: impl Fn(&result::Measurement) -> bool) -> Vec<Run> {
+        let mut runs: Vec<&Lines> = Vec::new();
+        for lines in self.runs.iter().filter(|lines| !lines.rows.is_empty()) {
+            let known = |line: &Line| is_known(&line.measurement());
+            if lines.recorded || lines.rows.iter().any(known) {
+                continue;
+            }
+            let same = runs.iter_mut().find(|other| {
+                other.log != lines.log && (other.is_part_of(lines) || lines.is_part_of(other))
+            });
+            match same {
+                Some(other) if other.is_part_of(lines) => *other = lines,
+                Some(_) => {}
+                None => runs.push(lines),
+            }
+        }
+        runs.into_iter().map(Lines::run).collect()
     }
 }
 
@@ -112,6 +147,12 @@ impl Lines {
             (None, Some(heading)) => heading.rows == line.rows,
             (None, None) => true,
         }
+    }
+
+    /// Whether all that is there of this run is there of another one, too.
+    fn is_part_of(&self, other: &Self) -> bool {
+        (self.heading.is_none() || self.heading == other.heading)
+            && self.rows.iter().all(|line| other.rows.contains(line))
     }
 
     fn run(&self) -> Run {
@@ -372,7 +413,7 @@ mod tests {
         for line in [line(0, 2), line(0, 2), line(2, 3), line(1, 4), line(0, 5)] {
             runs.add(line);
         }
-        let rows: Vec<_> = runs.0.into_iter().map(|lines| lines.rows).collect();
+        let rows: Vec<_> = runs.runs.into_iter().map(|lines| lines.rows).collect();
         assert_eq!(
             rows,
             [
@@ -406,7 +447,7 @@ mod tests {
         ] {
             runs.take(message);
         }
-        let runs = runs.runs();
+        let runs = runs.runs(|_| false);
         assert_eq!(runs.len(), 2);
         for run in runs {
             assert_eq!(

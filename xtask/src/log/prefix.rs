@@ -13,12 +13,16 @@ use super::stream::find;
 pub const MARKER: &[u8] = b"messung: ";
 
 /// The message of ours in a line, from its marker on, without space at its end.
-pub fn message(line: &[u8]) -> Option<&[u8]> {
+pub fn message(line: &[u8]) -> Option<Cow<'_, [u8]>> {
     let mut from = 0;
     while let Some(found) = find(&line[from..], MARKER) {
         let at = from + found;
-        if may_begin_after(&line[..at]) {
-            return Some(line[at..].trim_ascii_end());
+        let (head, rest) = line.split_at(at);
+        if may_begin_after(head) {
+            return Some(Cow::Borrowed(rest.trim_ascii_end()));
+        }
+        if is_key(head) {
+            return Some(json_string(rest));
         }
         from = at + MARKER.len();
     }
@@ -103,6 +107,32 @@ fn is_kmsg(head: &[u8]) -> bool {
     numbers.count() == 3 && fields.next().is_some_and(|flags| !flags.contains(&b' '))
 }
 
+/// `"MESSAGE":"`, as journalctl writes JSON, or `"msg": "`, as dmesg does.
+fn is_key(head: &[u8]) -> bool {
+    head.strip_suffix(b"\"")
+        .and_then(|head| head.trim_ascii_end().strip_suffix(b":"))
+        .map(<[u8]>::trim_ascii_end)
+        .is_some_and(|head| head.ends_with(b"\"MESSAGE\"") || head.ends_with(b"\"msg\""))
+}
+
+/// The string of JSON whose first quote was taken off. Where it does not end, it was cut: then all there is.
+fn json_string(rest: &[u8]) -> Cow<'_, [u8]> {
+    let mut escaped = false;
+    let end = rest.iter().position(|&byte| {
+        let ends = byte == b'"' && !escaped;
+        escaped = byte == b'\\' && !escaped;
+        ends
+    });
+    let text = &rest[..end.unwrap_or(rest.len())];
+    if text.contains(&b'\\') {
+        let quoted = [b"\"", text, b"\""].concat();
+        if let Ok(text) = serde_json::from_slice::<String>(&quoted) {
+            return Cow::Owned(text.trim_ascii_end().as_bytes().to_vec());
+        }
+    }
+    Cow::Borrowed(text.trim_ascii_end())
+}
+
 fn is_number(digits: &[u8]) -> bool {
     !digits.is_empty() && digits.iter().all(u8::is_ascii_digit)
 }
@@ -182,14 +212,47 @@ mod tests {
         "host login: [   12.345678] ",
     ];
 
+    fn text(line: &str) -> Option<String> {
+        message(line.as_bytes()).map(|message| String::from_utf8_lossy(&message).into_owned())
+    }
+
+    #[test]
+    fn strings_of_json_are_unquoted() {
+        for (line, expected) in [
+            (r#"{"MESSAGE":"messung: a","PRIORITY":"7"}"#, "messung: a"),
+            (
+                r#"data: {"A":"messung: ","MESSAGE":"messung: a"}"#,
+                "messung: a",
+            ),
+            ("\t\"MESSAGE\" : \"messung: a b \",", "messung: a b"),
+            (r#"         "msg": "messung: a""#, "messung: a"),
+            (
+                r#"{"MESSAGE":"messung: \"a\\\\\u0041 ","B":""}"#,
+                r#"messung: "a\\A"#,
+            ),
+            (r#"{"MESSAGE":"messung: a\xb"}"#, r"messung: a\xb"),
+            (r#"{"MESSAGE":"messung: cut"#, "messung: cut"),
+            (r#"{"MESSAGE":"messung: cut\"#, r"messung: cut\"),
+        ] {
+            assert_eq!(text(line).as_deref(), Some(expected), "{line}");
+        }
+        for line in [
+            r#"{"CMDLINE":"messung: a"}"#,
+            r#""messung: a""#,
+            r#"MESSAGE:"messung: a""#,
+        ] {
+            assert_eq!(text(line), None, "{line}");
+        }
+    }
+
     #[test]
     fn every_known_prefix_is_taken_off() {
         for prefix in PREFIXES {
             for end in ["", "\n", "\r\n", "  "] {
                 let line = format!("{prefix}messung: text of it{end}");
                 assert_eq!(
-                    message(line.as_bytes()),
-                    Some(&b"messung: text of it"[..]),
+                    text(&line).as_deref(),
+                    Some("messung: text of it"),
                     "{line:?}"
                 );
             }
@@ -223,8 +286,8 @@ mod tests {
     #[test]
     fn a_mention_does_not_hide_a_message() {
         assert_eq!(
-            message(b"grep messung: x[   12.345678] messung: y"),
-            Some(&b"messung: y"[..])
+            text("grep messung: x[   12.345678] messung: y").as_deref(),
+            Some("messung: y")
         );
     }
 

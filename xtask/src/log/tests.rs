@@ -13,7 +13,7 @@ use abi::summary::{self, Summary};
 use proptest::prelude::*;
 
 use super::assemble::{Assembler, Log};
-use super::stream;
+use super::{stream, unpack};
 use crate::result::{Run, State};
 
 /// 2026-11-30 22:00:01 UTC.
@@ -168,8 +168,17 @@ fn printk(lines: &[String]) -> String {
 }
 
 fn read(log: &[u8]) -> Log {
+    read_all(&[log])
+}
+
+/// Several logs, one after the other.
+fn read_all(logs: &[&[u8]]) -> Log {
     let mut assembler = Assembler::default();
-    stream::messages(log, |message| assembler.take(message)).unwrap();
+    for log in logs {
+        assembler.next_log();
+        let log = unpack::unpacked(*log).unwrap();
+        stream::messages(log, |message| assembler.take(message)).unwrap();
+    }
     assembler.finish()
 }
 
@@ -322,7 +331,7 @@ const SYNTHETIC: [(&str, Expected); 10] = [
 const ARTICLE: &[u32] = &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14];
 
 /// The logs in tests/logs that were captured: those of one run, then others.
-const CAPTURED: [(&str, Expected); 32] = [
+const CAPTURED: [(&str, Expected); 39] = [
     ("dmesg-T.txt", COMPLETE),
     ("dmesg-colour.txt", COMPLETE),
     ("dmesg-d.txt", COMPLETE),
@@ -345,6 +354,13 @@ const CAPTURED: [(&str, Expected); 32] = [
     ("journal-short-unix.txt", COMPLETE),
     ("journal-verbose.txt", COMPLETE),
     ("journal-with-unit.txt", COMPLETE),
+    ("dmesg-json.txt", COMPLETE),
+    ("journal-json-pretty.txt", COMPLETE),
+    ("journal-json-seq.txt", COMPLETE),
+    ("journal-json-sse.txt", COMPLETE),
+    ("journal-json.txt", COMPLETE),
+    ("kern.log.2.gz", COMPLETE),
+    ("kern.log.2.xz", COMPLETE),
     ("kern-5424.log", COMPLETE),
     ("kern-traditional.log", COMPLETE),
     ("kern.log", COMPLETE),
@@ -381,17 +397,6 @@ const CAPTURED: [(&str, Expected); 32] = [
             ],
         )],
     ),
-];
-
-/// Logs of that run, too, in formats that no reader here knows yet.
-const UNREAD: [&str; 7] = [
-    "dmesg-json.txt",
-    "journal-json-pretty.txt",
-    "journal-json-seq.txt",
-    "journal-json-sse.txt",
-    "journal-json.txt",
-    "kern.log.2.gz",
-    "kern.log.2.xz",
 ];
 
 fn check(name: &str, log: &Log, expected: Expected) {
@@ -466,8 +471,7 @@ fn every_saved_log_is_expected_and_described() {
         .iter()
         .map(|(name, _)| format!("synthetic-{name}.log"));
     let captured = CAPTURED.iter().map(|(name, _)| (*name).to_owned());
-    let unread = UNREAD.iter().map(|name| (*name).to_owned());
-    let mut expected: Vec<_> = synthetic.chain(captured).chain(unread).collect();
+    let mut expected: Vec<_> = synthetic.chain(captured).collect();
     expected.sort_unstable();
     let mut saved: Vec<_> = folder()
         .read_dir()
@@ -589,6 +593,62 @@ fn records_may_be_found_where_order_was_lost() {
     let mut lines = run(7);
     lines.reverse();
     check("reversed", &read(printk(&lines).as_bytes()), COMPLETE);
+}
+
+#[test]
+fn two_logs_of_one_run_make_it_whole() {
+    let whole = read(&saved("kern.log"));
+    let lines = saved("dmesg.txt");
+    let lines: Vec<_> = lines.split_inclusive(|&byte| byte == b'\n').collect();
+    let every = |parity| {
+        let of_it = |(number, line): (usize, &&[u8])| (number % 2 == parity).then(|| line.to_vec());
+        lines
+            .iter()
+            .enumerate()
+            .filter_map(of_it)
+            .flatten()
+            .collect::<Vec<u8>>()
+    };
+    for half in [every(0), every(1)] {
+        assert!(!read(&half).runs[0].complete);
+    }
+    assert_eq!(read_all(&[&every(0), &every(1)]), whole);
+    assert_eq!(
+        read_all(&[&saved("kern.log"), &saved("journal-json.txt")]),
+        whole
+    );
+    // One of them has the lines for people only.
+    let people = saved("dmesg-level-info.txt");
+    assert_eq!(read_all(&[&people, &saved("kern.log")]), whole);
+    assert_eq!(read_all(&[&people, &people]), read(&people));
+}
+
+#[test]
+fn a_run_without_records_stands_beside_those_that_have_them() {
+    let people = saved("dmesg-level-info.txt");
+    let other = saved("dmesg-article.log");
+    for logs in [[&people[..], &other[..]], [&other[..], &people[..]]] {
+        for log in [read_all(&logs), read(&logs.concat())] {
+            let ids: Vec<_> = log.runs.iter().map(|run| run.run.id).collect();
+            assert_eq!(ids, [9, 0]);
+            assert_eq!(log.runs[1], read(&people).runs[0]);
+        }
+    }
+}
+
+#[test]
+fn a_run_that_was_cut_before_its_first_row_is_one_run() {
+    let lines = run(7);
+    let first = lines
+        .iter()
+        .position(|line| line.contains("[1/3]"))
+        .unwrap();
+    let mut log =
+        vec!["messung: measuring 3 rows on Linux 7.3.4+deb13-amd64, HZ=250, 1 CPUs".to_owned()];
+    log.extend_from_slice(&lines[..=first]);
+    let log = read(printk(&log).as_bytes());
+    let ids: Vec<_> = log.runs.iter().map(|run| run.run.id).collect();
+    assert_eq!(ids, [7]);
 }
 
 #[test]
