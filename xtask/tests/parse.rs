@@ -146,6 +146,54 @@ fn a_log_in_two_files_is_one_log() {
 }
 
 #[test]
+fn packed_logs_are_read_whatever_their_names() {
+    let folder = tempfile::tempdir().unwrap();
+    let plain = run(&["parse", &log("kern.log")]);
+    for name in ["kern.log.2.gz", "kern.log.2.xz"] {
+        let renamed = folder.path().join("kern.log");
+        fs::copy(log(name), &renamed).unwrap();
+        let parsed = run(&["parse", &renamed.display().to_string()]);
+        assert_eq!((parsed.status, parsed.stderr.as_str()), (Some(0), ""));
+        assert_eq!(parsed.stdout, plain.stdout, "{name}");
+        let mut command = xtask(&["parse", "-"]);
+        command.stdin(fs::File::open(log(name)).unwrap());
+        assert_eq!(outcome(command.output().unwrap()).stdout, plain.stdout);
+    }
+}
+
+#[test]
+fn of_a_cut_packed_log_what_is_there_is_shown() {
+    let folder = tempfile::tempdir().unwrap();
+    let cut = folder.path().join("cut").display().to_string();
+    for (name, share) in [("kern.log.2.gz", 90), ("kern.log.2.xz", 60)] {
+        let whole = fs::read(log(name)).unwrap();
+        fs::write(&cut, &whole[..whole.len() * share / 100]).unwrap();
+        let parsed = run(&["parse", &cut]);
+        assert_eq!(parsed.status, Some(1), "{name}");
+        assert!(
+            parsed.stderr.contains("is cut or damaged"),
+            "{name}: {}",
+            parsed.stderr
+        );
+        if name.ends_with("gz") {
+            assert!(parsed.stdout.contains("INCOMPLETE"), "{}", parsed.stdout);
+            assert!(rows(&parsed.stdout) > 0, "{}", parsed.stdout);
+        }
+    }
+    // What has its last byte damaged has all of its runs.
+    let mut whole = fs::read(log("kern.log.2.gz")).unwrap();
+    *whole.last_mut().unwrap() ^= 1;
+    fs::write(&cut, &whole).unwrap();
+    let parsed = run(&["parse", &cut]);
+    assert_eq!(parsed.status, Some(0), "{}", parsed.stderr);
+    assert!(parsed.stderr.contains("warning: "), "{}", parsed.stderr);
+    fs::write(&cut, b"\x28\xb5\x2f\xfd").unwrap();
+    let refused = run(&["parse", &cut]);
+    assert_eq!(refused.status, Some(1));
+    assert!(refused.stderr.contains("zstdcat"), "{}", refused.stderr);
+}
+
+#[test]
 fn an_incomplete_run_shows_its_rows_and_fails() {
     for (name, count, part) in [
         ("synthetic-cut.log", 1, "the log ends before this run does"),
