@@ -37,6 +37,11 @@ void messung_fsleep(unsigned long usecs)
 	fsleep(usecs);
 }
 
+unsigned int messung_max_udelay_ms(void)
+{
+	return MAX_UDELAY_MS;
+}
+
 #define MESSUNG_DEFINE(usecs) void messung_udelay_const_##usecs(void) { udelay(usecs); }
 MESSUNG_UDELAY_CONST(MESSUNG_DEFINE)
 #undef MESSUNG_DEFINE

@@ -15,6 +15,7 @@ void messung_ndelay(unsigned long nsecs);
 void messung_udelay(unsigned long usecs);
 void messung_mdelay(unsigned long msecs);
 void messung_fsleep(unsigned long usecs);
+unsigned int messung_max_udelay_ms(void);
 
 /*
  * The same with an argument that the compiler knows, which takes another path in C. Requests as in abi/src/plan.rs:

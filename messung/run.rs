@@ -9,6 +9,7 @@ use crate::abi::plan::Context;
 use crate::abi::plan::Cpu;
 use crate::abi::plan::Kind;
 use crate::abi::plan::Measurement;
+use crate::abi::plan::Target;
 use crate::abi::record;
 use crate::abi::record::Begin;
 use crate::abi::record::Encoder;
@@ -78,6 +79,10 @@ pub(crate) fn run(id: u32, text: &str, iterations: u32) -> Result {
 /// Checks parameters before anything is measured, and counts the rows. What is refused is logged with its reason.
 fn check(text: &str, iterations: u32, line: &mut Line) -> Result<u32> {
     let cpus = sys::num_online_cpus();
+    let target = Target {
+        cpus,
+        udelay_max: u64::from(sys::max_udelay_ms()).wrapping_mul(plan::MILLISECOND),
+    };
     let _ = if !(1..=plan::ITERATIONS_MAX).contains(&iterations) {
         write!(
             line,
@@ -85,7 +90,7 @@ fn check(text: &str, iterations: u32, line: &mut Line) -> Result<u32> {
             plan::ITERATIONS_MAX
         )
     } else {
-        match plan::check(text, iterations, cpus) {
+        match plan::check(text, iterations, target) {
             Err(error) => write!(line, "the plan is refused at {error}"),
             Ok(rows) => match plan::rows(text, iterations).find_map(missing_cpu) {
                 Some(cpu) => write!(

@@ -267,6 +267,12 @@ pub(crate) fn hz() -> u32 {
     unsafe { helpers::messung_hz() }
 }
 
+/// Longest request of `udelay()` in milliseconds.
+pub(crate) fn max_udelay_ms() -> u32 {
+    // SAFETY: Returns a constant.
+    unsafe { helpers::messung_max_udelay_ms() }
+}
+
 /// Resolution of hrtimers in nanoseconds: 1, or a tick.
 pub(crate) fn hrtimer_resolution() -> u32 {
     // SAFETY: Reads an integer that is exported for reading.

@@ -115,6 +115,16 @@ pub fn documented_ceiling(measurement: &Measurement, hz: u32) -> Option<u64> {
     }
 }
 
+/// Longest request of `udelay()` in nanoseconds, on a machine of that name, be it that of `uname -m` or of the folder in the
+/// kernel's source: `MAX_UDELAY_MS` in arch/arm/include/asm/delay.h and include/linux/delay.h.
+pub fn udelay_max(machine: &str) -> u64 {
+    if machine == "arm" || machine.starts_with("armv") {
+        2 * MILLISECOND
+    } else {
+        5 * MILLISECOND
+    }
+}
+
 /// What a function's document promises, in a sentence.
 pub fn promise(function: Function) -> &'static str {
     match function {
@@ -267,6 +277,20 @@ mod tests {
         assert_eq!(of("udelay:15us"), None);
         assert_eq!(ceiling(&row("udelay:100us"), 250, 150), Some(102_300));
         assert_eq!(ceiling(&row("usleep_range:15us"), 250, 150), None);
+    }
+
+    #[test]
+    fn udelay_is_bounded() {
+        for (machine, ms) in [
+            ("x86_64", 5),
+            ("x86", 5),
+            ("aarch64", 5),
+            ("arm64", 5),
+            ("arm", 2),
+            ("armv7l", 2),
+        ] {
+            assert_eq!(udelay_max(machine), ms * MILLISECOND, "{machine}");
+        }
     }
 
     #[test]

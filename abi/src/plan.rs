@@ -95,7 +95,7 @@ pub struct Spec {
     pub grain: u64,
     /// Shortest request.
     pub shortest: u64,
-    /// Longest request. An architecture may allow less (`MAX_UDELAY_MS`).
+    /// Longest request. A machine may allow less: see [`Target::udelay_max`].
     pub longest: u64,
 }
 
@@ -224,6 +224,14 @@ impl Spec {
             grain,
             shortest,
             longest,
+        }
+    }
+
+    /// Longest request where `udelay()` takes at most that many nanoseconds.
+    const fn longest(&self, udelay_max: u64) -> u64 {
+        match self.function {
+            Function::Udelay | Function::UdelayConst if udelay_max < self.longest => udelay_max,
+            _ => self.longest,
         }
     }
 
@@ -527,43 +535,57 @@ impl fmt::Display for Error {
     }
 }
 
+/// The machine that is to carry a plan out, as far as it decides what may be in one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// CPUs that are online.
+    pub cpus: u32,
+    /// Longest request of `udelay()` in nanoseconds: the kernel's `MAX_UDELAY_MS`, which is 2 on 32-bit Arm and 5 elsewhere.
+    pub udelay_max: u64,
+}
+
 /// The rows of a plan's text, in order. After an error nothing more comes.
 #[derive(Clone, Debug)]
 pub struct Rows<'a> {
     text: &'a str,
     at: Option<usize>,
     iterations: u32,
+    udelay_max: u64,
 }
 
-/// Reads a plan: `text` as the user gave it, `iterations` for the rows that name none.
+/// Reads a plan, whichever machine it is for: `text` as the user gave it, `iterations` for the rows that name none.
 pub fn rows(text: &str, iterations: u32) -> Rows<'_> {
     Rows {
         text: expand(text),
         at: Some(0),
         iterations,
+        udelay_max: u64::MAX,
     }
 }
 
-/// Checks a whole plan and counts its rows, `@all` counting as one for each of `cpus`.
+/// Checks a whole plan for a machine and counts its rows, `@all` counting as one for each of its CPUs.
 ///
 /// # Errors
 ///
 /// The first mistake in the text.
-pub fn check(text: &str, iterations: u32, cpus: u32) -> Result<u32, Error> {
+pub fn check(text: &str, iterations: u32, target: Target) -> Result<u32, Error> {
     if text.len() > TEXT_MAX {
         return Err(Error {
             at: TEXT_MAX,
             problem: Problem::TooLong,
         });
     }
-    let mut rows = rows(text, iterations);
+    let mut rows = Rows {
+        udelay_max: target.udelay_max,
+        ..rows(text, iterations)
+    };
     let mut count = 0_u32;
     loop {
         let at = rows.at.unwrap_or(0);
         let Some(row) = rows.next() else {
             return Ok(count);
         };
-        count = count.saturating_add(if row?.cpu == Cpu::All { cpus } else { 1 });
+        count = count.saturating_add(if row?.cpu == Cpu::All { target.cpus } else { 1 });
         if count > ROWS_MAX {
             return Err(Error {
                 at,
@@ -587,7 +609,12 @@ impl Iterator for Rows<'_> {
             None => rest,
         };
         let whole = self.at.is_none() && at == 0;
-        let row = Scanner { item, at }.measurement(self.iterations, whole);
+        let scanner = Scanner {
+            item,
+            at,
+            udelay_max: self.udelay_max,
+        };
+        let row = scanner.measurement(self.iterations, whole);
         if row.is_err() {
             self.at = None;
         }
@@ -599,6 +626,7 @@ impl Iterator for Rows<'_> {
 struct Scanner<'a> {
     item: &'a str,
     at: usize,
+    udelay_max: u64,
 }
 
 impl<'a> Scanner<'a> {
@@ -710,7 +738,7 @@ impl<'a> Scanner<'a> {
             let at = self.at;
             request = self.duration(AFTER_DURATION)?;
             request_max = request;
-            spec.check(request, at)?;
+            spec.check(request, at, self.udelay_max)?;
             let at = self.at;
             if self.sign("..") {
                 let upper_at = self.at;
@@ -721,7 +749,7 @@ impl<'a> Scanner<'a> {
                         problem: Problem::BadRange,
                     });
                 }
-                spec.check(request_max, upper_at)?;
+                spec.check(request_max, upper_at, self.udelay_max)?;
             }
         }
 
@@ -814,14 +842,15 @@ impl<'a> Scanner<'a> {
 
 impl Spec {
     /// Whether the function takes a request; `at` is where it stands.
-    fn check(&self, request: u64, at: usize) -> Result<(), Error> {
+    fn check(&self, request: u64, at: usize, udelay_max: u64) -> Result<(), Error> {
+        let longest = self.longest(udelay_max);
         let listed: Option<&[u64]> = match self.function {
             Function::NdelayConst => Some(&NDELAY_CONST),
             Function::UdelayConst => Some(&UDELAY_CONST),
             _ => None,
         };
-        let problem = if request < self.shortest || request > self.longest {
-            Problem::OutOfRange(Duration(self.shortest), Duration(self.longest))
+        let problem = if request < self.shortest || request > longest {
+            Problem::OutOfRange(Duration(self.shortest), Duration(longest))
         } else if num::div(request, self.grain).1 != 0 {
             Problem::BadGrain(Duration(self.grain))
         } else if listed.is_some_and(|listed| !listed.contains(&request)) {
@@ -837,6 +866,14 @@ impl Spec {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    /// A PC with so many CPUs.
+    const fn pc(cpus: u32) -> Target {
+        Target {
+            cpus,
+            udelay_max: 5 * MILLISECOND,
+        }
+    }
 
     fn one(text: &str) -> Result<Measurement, Error> {
         let mut rows = rows(text, 1000);
@@ -877,9 +914,32 @@ mod tests {
                 "msleep:110ms*1000",
             ]
         );
-        assert_eq!(check("article", 1000, 1), Ok(14));
-        for (name, _) in SETS {
-            assert!(check(name, 1000, 1).is_ok(), "{name}");
+        assert_eq!(check("article", 1000, pc(1)), Ok(14));
+    }
+
+    #[test]
+    fn udelay_is_bounded_by_the_machine() {
+        let arm = Target {
+            cpus: 4,
+            udelay_max: 2 * MILLISECOND,
+        };
+        for function in ["udelay", "udelay_const"] {
+            let text = format!("none,{function}:5ms");
+            let at = text.len() - "5ms".len();
+            let problem = Problem::OutOfRange(Duration(1000), Duration(2_000_000));
+            assert_eq!(check(&text, 1, arm), Err(Error { at, problem }));
+        }
+        // A log may come from any machine, and no other function is bounded.
+        assert_eq!(one("udelay:5ms").unwrap().request, 5_000_000);
+        for text in [
+            "udelay:2ms",
+            "mdelay:5ms",
+            "fsleep:5ms",
+            "article",
+            "quick",
+            "sweep",
+        ] {
+            assert!(check(text, 1000, arm).is_ok(), "{text}");
         }
     }
 
@@ -951,20 +1011,27 @@ mod tests {
             ("article,udelay:1us", 0, Problem::MixedSet),
             ("udelay:1us,article", 11, Problem::MixedSet),
         ] {
-            assert_eq!(check(text, 1000, 2), Err(Error { at, problem }), "{text:?}");
+            assert_eq!(
+                check(text, 1000, pc(2)),
+                Err(Error { at, problem }),
+                "{text:?}"
+            );
         }
         let long = "x".repeat(TEXT_MAX + 1);
-        assert_eq!(check(&long, 1000, 1).unwrap_err().problem, Problem::TooLong);
+        assert_eq!(
+            check(&long, 1000, pc(1)).unwrap_err().problem,
+            Problem::TooLong
+        );
         let rows = vec!["none"; 257].join(",");
         assert_eq!(
-            check(&rows, 1000, 1).unwrap_err(),
+            check(&rows, 1000, pc(1)).unwrap_err(),
             Error {
                 at: 256 * 5,
                 problem: Problem::TooManyRows
             }
         );
         assert_eq!(
-            check("none@all", 1000, 257).unwrap_err().problem,
+            check("none@all", 1000, pc(257)).unwrap_err().problem,
             Problem::TooManyRows
         );
     }
@@ -1006,12 +1073,12 @@ mod tests {
 
         #[test]
         fn any_text_is_read_or_refused(text in "\\PC*") {
-            let _ = check(&text, 1000, 2);
+            let _ = check(&text, 1000, pc(2));
         }
 
         #[test]
         fn nearly_right_text_is_read_or_refused(text in "(udelay|msleep|none|usleep_range|é)?[:/@*,.0-9a-z]{0,24}") {
-            if let Err(error) = check(&text, 1000, 2) {
+            if let Err(error) = check(&text, 1000, pc(2)) {
                 prop_assert!(error.at <= text.len());
             }
         }

@@ -6,7 +6,7 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
 
 use abi::mechanism;
-use abi::plan::{self, Cpu, FUNCTIONS, Measurement, Problem, SETS, Title};
+use abi::plan::{self, Cpu, FUNCTIONS, Measurement, Problem, SETS, Target, Title};
 
 use crate::failure::{Class, Failure};
 
@@ -29,13 +29,14 @@ pub struct PlanOptions {
 }
 
 impl PlanOptions {
-    /// Refuses what the module would refuse on a machine with that many CPUs.
+    /// Refuses what the module would refuse on a machine of that name ([`mechanism::udelay_max`]) with that many CPUs.
     ///
     /// # Errors
     ///
     /// The first mistake, with the place and what may have been meant.
-    pub fn check(&self, cpus: u32) -> anyhow::Result<()> {
-        check(&self.plan, self.iterations, cpus)
+    pub fn check(&self, machine: &str, cpus: u32) -> anyhow::Result<()> {
+        let udelay_max = mechanism::udelay_max(machine);
+        check(&self.plan, self.iterations, Target { cpus, udelay_max })
     }
 
     /// The module's parameters, for the run with this id.
@@ -86,16 +87,17 @@ pub fn random_id() -> u32 {
     u32::try_from(number >> 32).unwrap_or(1).max(1)
 }
 
-/// Refuses a plan as the module would on a machine with that many CPUs.
+/// Refuses a plan as the module would on such a machine.
 ///
 /// # Errors
 ///
 /// The first mistake, with the place and what may have been meant.
-fn check(text: &str, iterations: u32, cpus: u32) -> anyhow::Result<()> {
+fn check(text: &str, iterations: u32, target: Target) -> anyhow::Result<()> {
+    let Target { cpus, .. } = target;
     let mistake = if let Some(at) = text.find(char::is_whitespace) {
         // The module's parameters are told apart by spaces.
         Some((at, "a plan has no spaces in it".to_owned(), false))
-    } else if let Err(error) = plan::check(text, iterations, cpus) {
+    } else if let Err(error) = plan::check(text, iterations, target) {
         let unknown = error.problem == Problem::UnknownFunction;
         Some((error.at, error.problem.to_string(), unknown))
     } else {
@@ -200,7 +202,7 @@ mod tests {
     use super::*;
 
     fn refusal(plan: &str, cpus: u32) -> String {
-        let error = check(plan, 1000, cpus).unwrap_err();
+        let error = options(plan, 1000).check("x86_64", cpus).unwrap_err();
         assert_eq!(Failure::class_of(&error), Class::Usage, "{plan}");
         error.to_string()
     }
@@ -234,8 +236,16 @@ mod tests {
             assert!(text.contains(why), "{text}");
         }
         for plan in ["article", "quick", "sweep", "udelay:15us@1", "none@all"] {
-            assert!(check(plan, 1000, 2).is_ok(), "{plan}");
+            assert!(options(plan, 1000).check("x86_64", 2).is_ok(), "{plan}");
         }
+    }
+
+    #[test]
+    fn the_machine_bounds_udelay() {
+        let plan = options("udelay:5ms", 1);
+        assert!(plan.check("aarch64", 4).is_ok());
+        let error = plan.check("armv7l", 4).unwrap_err().to_string();
+        assert!(error.contains("this function takes 1us to 2ms"), "{error}");
     }
 
     #[test]

@@ -84,7 +84,7 @@ pub fn run(options: Options, ui: &Ui) -> Result<()> {
         sign_cert,
     } = options;
     let cpus = environment::cpus().unwrap_or(1);
-    plan.check(cpus)?;
+    plan.check(&environment::machine(), cpus)?;
     let json = json.as_deref().map(json::Output::create).transpose()?;
     let interrupt = Interrupt::install()?;
     let env = Env {

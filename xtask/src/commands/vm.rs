@@ -115,9 +115,9 @@ pub fn run(options: Options, ui: &Ui) -> Result<()> {
         return ui.print(&functions::functions());
     }
     let asked = asked(real_time, virtual_time, accel, cpus)?;
-    plan.check(asked.cpus())?;
     let slow_factor = kernel.slow_factor;
     let (row, options) = kernel.resolve()?;
+    plan.check(row.arch.kernel, asked.cpus())?;
     // The longest command line is that of virtual time.
     machine::find(row.machine)?.cmdline(Time::Virtual, &append)?;
     let json = json.as_deref().map(json::Output::create).transpose()?;

@@ -10,11 +10,10 @@ use crate::result::{Environment, Frequency, Unknown};
 /// Adds what the module's log does not tell.
 pub fn complete(environment: &mut Environment) {
     let uname = rustix::system::uname();
-    let machine = uname.machine().to_string_lossy().into_owned();
     let version = uname.version().to_string_lossy();
     let release = uname.release().to_string_lossy().into_owned();
     environment.kernel_release.get_or_insert(release);
-    environment.machine.get_or_insert(machine);
+    environment.machine.get_or_insert_with(machine);
     environment.preempt = environment.preempt.take().or_else(|| preemption(&version));
     environment.clocksource =
         read("/sys/devices/system/clocksource/clocksource0/current_clocksource");
@@ -22,6 +21,12 @@ pub fn complete(environment: &mut Environment) {
     if environment.cpus.is_none() {
         environment.cpus = cpus();
     }
+}
+
+/// The machine, as `uname -m` names it.
+pub fn machine() -> String {
+    let uname = rustix::system::uname();
+    uname.machine().to_string_lossy().into_owned()
 }
 
 /// The kernel's taint mask.

@@ -24,6 +24,10 @@ pub fn functions() -> String {
         "\nfifo is SCHED_FIFO: fifo:N with N from 1 to 99, fifo alone is fifo:99. irqoff and preemptoff last at most {} a sample.\n",
         Duration(OFF_MAX)
     ));
+    text.push_str(&format!(
+        "On 32-bit Arm udelay takes at most {}.\n",
+        Duration(mechanism::udelay_max("arm"))
+    ));
     for (function, constants) in [
         (Function::NdelayConst, &NDELAY_CONST[..]),
         (Function::UdelayConst, &UDELAY_CONST[..]),
@@ -90,6 +94,10 @@ mod tests {
             assert!(line.contains(mechanism::source(spec.function)), "{line}");
             assert_eq!(line.contains("irqoff"), spec.is_atomic(), "{line}");
         }
+        assert!(
+            text.contains("32-bit Arm udelay takes at most 2ms"),
+            "{text}"
+        );
         assert!(
             text.contains("udelay_const knows the constants 1us 2us 5us"),
             "{text}"
