@@ -2,6 +2,8 @@
 
 //! The userland: style, lints, documents, tests.
 
+use std::process::Command;
+
 use anyhow::{Result, ensure};
 
 use super::bench::Bench;
@@ -18,6 +20,18 @@ const CLIPPY: Need = Need::Program(
 const SHELLCHECK: Need = Need::Program(
     &["shellcheck", "--version"],
     "the package shellcheck has it",
+);
+
+/// A target of 32 bits whose programs run here, and need no C library to link with.
+const NARROW: &str = "i686-unknown-linux-musl";
+
+const NARROW_STD: Need = Need::Program(
+    &[
+        "sh",
+        "-c",
+        "test -d \"$(rustc --print target-libdir --target i686-unknown-linux-musl)\"",
+    ],
+    "rustup target add i686-unknown-linux-musl installs what that looks for",
 );
 
 /// The shell scripts of the repository.
@@ -49,13 +63,14 @@ pub fn checks() -> Vec<Check> {
         check("cargo test of the board's part", &[], |bench| {
             cargo_test(bench, BOARD)
         }),
+        check("cargo test of abi on 32 bits", &[NARROW_STD], narrow),
     ]
 }
 
 fn format(bench: &Bench<'_>) -> Result<String> {
     bench.succeed(bench.cargo(&["fmt", "--all", "--check"]))?;
     // The module is not part of the workspace.
-    let mut rustfmt = std::process::Command::new("rustfmt");
+    let mut rustfmt = Command::new("rustfmt");
     rustfmt
         .args(["--edition", "2021", "--check", "messung.rs"])
         .current_dir(&bench.repository);
@@ -79,7 +94,7 @@ fn rustdoc(bench: &Bench<'_>) -> Result<String> {
 }
 
 fn shellcheck(bench: &Bench<'_>) -> Result<String> {
-    let mut shellcheck = std::process::Command::new("shellcheck");
+    let mut shellcheck = Command::new("shellcheck");
     shellcheck.args(SCRIPTS).current_dir(&bench.repository);
     bench.succeed(shellcheck)?;
     Ok(String::new())
@@ -88,7 +103,18 @@ fn shellcheck(bench: &Bench<'_>) -> Result<String> {
 fn cargo_test(bench: &Bench<'_>, selection: &[&str]) -> Result<String> {
     let mut test = bench.cargo(&["test", "--locked", "--workspace", "--no-fail-fast"]);
     test.args(selection);
-    let ended = bench.succeed(test)?;
+    tests_pass(bench, test)
+}
+
+/// What the module compiles in, on a 32-bit machine.
+fn narrow(bench: &Bench<'_>) -> Result<String> {
+    let mut test = bench.cargo(&["test", "--locked", "--package=abi", "--target", NARROW]);
+    test.env("CARGO_TARGET_I686_UNKNOWN_LINUX_MUSL_LINKER", "rust-lld");
+    tests_pass(bench, test)
+}
+
+fn tests_pass(bench: &Bench<'_>, command: Command) -> Result<String> {
+    let ended = bench.succeed(command)?;
     let Counts { passed, ignored } = counts(&ended.out);
     ensure!(passed > 0, "no test ran: {ended}");
     Ok(format!("{passed} tests passed, {ignored} ignored"))
