@@ -14,6 +14,7 @@ mod mirror;
 mod module;
 mod refusals;
 mod rules;
+mod speed;
 mod userland;
 
 use crate::event::{Event, Sink as _};
@@ -47,6 +48,7 @@ pub struct Options {
 fn checks() -> Vec<Check> {
     [
         userland::checks(),
+        speed::checks(),
         rules::checks(),
         module::checks(),
         refusals::checks(),
