@@ -25,6 +25,8 @@ mod commands;
 mod compare;
 mod event;
 mod failure;
+#[cfg(all(test, feature = "report"))]
+mod fuzzed;
 mod guest;
 mod insert;
 #[cfg(feature = "host")]
