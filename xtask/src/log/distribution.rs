@@ -189,6 +189,35 @@ mod tests {
         (counts, all)
     }
 
+    /// On machines of 64 and of 32 bits alike: `cargo xtask test` runs this on both.
+    #[test]
+    fn percentiles_are_the_same_on_32_bits() {
+        let measurement = row("msleep:5s");
+        let mut state = 1_u64;
+        let samples: Vec<_> = (0..100_000)
+            .map(|_| {
+                state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+                4_999_999_000 + (state >> 40) * (state >> 44) / (1 << 20)
+            })
+            .collect();
+        let (counts, all) = counted(&measurement, &samples);
+        let percentiles: Vec<_> = counts
+            .percentiles(&measurement, &all)
+            .into_iter()
+            .map(|(name, elapsed)| format!("{name} {elapsed}"))
+            .collect();
+        assert_eq!(
+            percentiles,
+            [
+                "p50 5004161535",
+                "p90 5013631487",
+                "p99 5016515071",
+                "p99.9 5016775842",
+                "p99.99 5016775842"
+            ]
+        );
+    }
+
     #[test]
     fn percentiles_need_samples_beyond() {
         let measurement = row("msleep:10ms");
