@@ -86,8 +86,7 @@ pub fn offered_symbols(symvers: &str) -> HashSet<&str> {
 }
 
 /// The undefined symbols of a module.
-fn undefined_symbols(module: &[u8]) -> Result<Vec<String>> {
-    let file = object::File::parse(module).context("this is no ELF file")?;
+fn undefined_symbols(file: &object::File<'_>) -> Result<Vec<String>> {
     let mut names = Vec::new();
     for symbol in file.symbols().filter(|symbol| symbol.is_undefined()) {
         let name = symbol.name().context("a symbol has no readable name")?;
@@ -105,17 +104,34 @@ fn missing_symbols(needed: &[String], symvers: &str) -> Vec<String> {
     needed.iter().filter(lacks).cloned().collect()
 }
 
-/// Proves that the kernel offers each symbol that a module needs. Gives their number.
+/// Whether a symbol of Rust formats integers of 64 or 128 bits. The kernel's core divides them by what panics on a 32-bit
+/// machine, and yet all of it links.
+fn formats_wide_integers(symbol: &str) -> bool {
+    // In a mangled name the path comes first (`core::fmt::num`, for decimals `core::fmt::num::imp`), then the type: x is i64,
+    // y u64, n i128, o u128; then the trait, which begins with N.
+    let Some((_, rest)) = symbol.split_once("4core3fmt3num") else {
+        return false;
+    };
+    let rest = rest.strip_prefix("3imp").unwrap_or(rest);
+    ["xN", "yN", "nN", "oN"]
+        .iter()
+        .any(|of_type| rest.starts_with(of_type))
+}
+
+/// Proves that the kernel offers each symbol that a module needs, and that none of them panics on a machine of its width.
+/// Gives their number.
 ///
 /// # Errors
 ///
-/// It does not; the message names what is missing.
+/// It does not; the message names what is missing, or what panics.
 pub fn module_fits(module: &Path, symvers: &Path) -> Result<usize> {
     let bytes = fs::read(module).with_context(|| format!("cannot read {}", module.display()))?;
     let offered = fs::read_to_string(symvers)
         .with_context(|| format!("cannot read {}", symvers.display()))?;
+    let file = object::File::parse(&*bytes)
+        .with_context(|| format!("{} is no ELF file", module.display()))?;
     let needed =
-        undefined_symbols(&bytes).with_context(|| format!("reading {}", module.display()))?;
+        undefined_symbols(&file).with_context(|| format!("reading {}", module.display()))?;
     if needed.is_empty() {
         bail!(
             "{} needs no symbol of the kernel at all, so it is no module",
@@ -130,6 +146,13 @@ pub fn module_fits(module: &Path, symvers: &Path) -> Result<usize> {
             missing.len(),
             needed.len(),
             missing.join(", ")
+        );
+    }
+    let wide = needed.iter().find(|name| formats_wide_integers(name));
+    if let (Some(name), false) = (wide, file.is_64()) {
+        bail!(
+            "{} formats integers of 64 bits ({name}), which panics in a 32-bit kernel; abi::num has what can be used",
+            module.display()
         );
     }
     Ok(needed.len())
@@ -231,9 +254,36 @@ mod tests {
 
     #[test]
     fn missing_symbols_are_named() {
-        let needed = undefined_symbols(&module(&["_printk", "msleep", "no_such_thing"])).unwrap();
+        let bytes = module(&["_printk", "msleep", "no_such_thing"]);
+        let needed = undefined_symbols(&object::File::parse(&*bytes).unwrap()).unwrap();
         assert_eq!(needed.len(), 3);
         assert_eq!(missing_symbols(&needed, SYMVERS), ["no_such_thing"]);
+    }
+
+    /// Names as rustc 1.85.1 and 1.97.1 mangle them.
+    #[test]
+    fn wide_integers_are_seen_in_names() {
+        let integer = |letter: char| {
+            format!("_RNvXs8_NtNtNtCsbZfwWpAStWS_4core3fmt3num3imp{letter}NtB9_7Display3fmt")
+        };
+        for (letter, is_wide) in [
+            ('h', false),
+            ('t', false),
+            ('m', false),
+            ('l', false),
+            // usize, which has 32 bits there.
+            ('j', false),
+            ('x', true),
+            ('y', true),
+            ('n', true),
+            ('o', true),
+        ] {
+            assert_eq!(formats_wide_integers(&integer(letter)), is_wide, "{letter}");
+        }
+        let debug = "_RNvXsZ_NtNtCsbZfwWpAStWS_4core3fmt3numyNtB5_5Debug3fmt";
+        assert!(formats_wide_integers(debug));
+        let hex = "_RNvXsu_NtNtCsbZfwWpAStWS_4core3fmt3nummNtB5_8LowerHex3fmt";
+        assert!(!formats_wide_integers(hex) && !formats_wide_integers("_printk"));
     }
 
     #[test]
