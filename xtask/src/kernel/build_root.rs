@@ -561,6 +561,7 @@ pub fn hex(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kernel::table::ARMHF;
     use crate::process::shell;
 
     fn recipe() -> Recipe {
@@ -605,6 +606,26 @@ mod tests {
             args.last().unwrap(),
             "deb http://mirror.example/debian trixie main"
         );
+    }
+
+    #[test]
+    fn what_is_built_for_another_architecture_is_built_by_the_hosts_programs() {
+        let recipe = Recipe {
+            arch: &ARMHF,
+            ..recipe()
+        };
+        assert!(recipe.name().starts_with("trixie-armhf-"));
+        let args = mmdebstrap_arguments(&recipe, false, &[]).join(" ");
+        assert!(args.contains("--architectures=amd64,armhf "), "{args}");
+        for package in [
+            "rustc=1.85.1+dfsg1-1",
+            "libstd-rust-dev:armhf=1.85.1+dfsg1-1",
+            "libc6-dev:armhf",
+            "gcc-14-arm-linux-gnueabihf",
+            "qemu-system-arm",
+        ] {
+            assert!(args.contains(&format!(",{package},")) || args.contains(&format!("={package},")), "{package}: {args}");
+        }
     }
 
     #[test]

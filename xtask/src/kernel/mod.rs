@@ -93,6 +93,11 @@ impl Kernel {
         self.path.join("vmlinuz")
     }
 
+    /// A device tree of its packages.
+    pub fn device_tree(&self, name: &str) -> PathBuf {
+        self.path.join("dtb").join(name)
+    }
+
     /// Its CONFIG_HZ; the usual one where its configuration is not at hand. For estimates.
     pub fn hz(&self) -> u32 {
         environment::hz(&self.path.join("build/.config"))

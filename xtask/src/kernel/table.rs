@@ -128,6 +128,39 @@ pub const AMD64: Arch = Arch {
     device_trees: &[],
 };
 
+/// ARMv7 with hardware floating point, such as a Raspberry Pi 2.
+pub const ARMHF: Arch = Arch {
+    debian: "armhf",
+    kernel: "arm",
+    rust_target: "armv7-unknown-linux-gnueabihf",
+    gnu: "arm-linux-gnueabihf",
+    qemu_package: "qemu-system-arm",
+    image: "vmlinuz",
+    built_image: "arch/arm/boot/zImage",
+    make: &["ARCH=arm", "CROSS_COMPILE=arm-linux-gnueabihf-"],
+    packages: &["qemu-user"],
+    device_trees: &["bcm2836-rpi-2-b.dtb"],
+};
+
+/// 64-bit Arm.
+pub const ARM64: Arch = Arch {
+    debian: "arm64",
+    kernel: "arm64",
+    rust_target: "aarch64-unknown-linux-gnu",
+    gnu: "aarch64-linux-gnu",
+    qemu_package: "qemu-system-arm",
+    image: "vmlinuz",
+    built_image: "arch/arm64/boot/Image",
+    make: &[
+        "ARCH=arm64",
+        "CROSS_COMPILE=aarch64-linux-gnu-",
+        // Without a 32-bit compiler the configuration would lose its vDSO for 32-bit programs.
+        "CROSS_COMPILE_COMPAT=arm-linux-gnueabihf-",
+    ],
+    packages: &["gcc-arm-linux-gnueabihf"],
+    device_trees: &[],
+};
+
 /// Debian 13 with backports, Debian 13 itself, and what becomes the next Debian.
 const TRIXIE: &[Source] = &[
     Source {
@@ -187,6 +220,33 @@ pub const TABLE: &[Row] = &[
         sources: TRIXIE,
         series: &[Series(7, 2)],
         machine: "pc",
+    },
+    Row {
+        name: "armmp",
+        arch: &ARMHF,
+        flavour: "armmp",
+        origin: Origin::Stock,
+        sources: TRIXIE,
+        series: ALL_SERIES,
+        machine: "raspi2b",
+    },
+    Row {
+        name: "armmp-virt",
+        arch: &ARMHF,
+        flavour: "armmp",
+        origin: Origin::Stock,
+        sources: TRIXIE,
+        series: ALL_SERIES,
+        machine: "virt-a7",
+    },
+    Row {
+        name: "arm64",
+        arch: &ARM64,
+        flavour: "arm64",
+        origin: Origin::Stock,
+        sources: TRIXIE,
+        series: ALL_SERIES,
+        machine: "virt",
     },
     Row {
         name: "debug-amd64",
