@@ -624,7 +624,10 @@ mod tests {
             "gcc-14-arm-linux-gnueabihf",
             "qemu-system-arm",
         ] {
-            assert!(args.contains(&format!(",{package},")) || args.contains(&format!("={package},")), "{package}: {args}");
+            assert!(
+                args.contains(&format!(",{package},")) || args.contains(&format!("={package},")),
+                "{package}: {args}"
+            );
         }
     }
 
