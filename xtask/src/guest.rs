@@ -310,6 +310,7 @@ fn hand_over(line: &str, report: &Report, log: &str) -> Result<()> {
     settings.make_raw();
     termios::tcsetattr(&file, OptionalActions::Now, &settings)
         .with_context(|| format!("cannot set {line} up"))?;
+    let _quiet = Quiet::on(line);
     let mut frames = Vec::new();
     handover::write(
         &[(Document::Report, &report), (Document::Log, log.as_bytes())],
@@ -318,6 +319,37 @@ fn hand_over(line: &str, report: &Report, log: &str) -> Result<()> {
     .and_then(|()| file.write_all(&frames))
     .with_context(|| format!("cannot hand the result over on {line}"))?;
     termios::tcdrain(&file).with_context(|| format!("cannot drain {line}"))
+}
+
+/// Keeps the kernel's messages off a console that is handed over on: one of them within a frame would damage it.
+struct Quiet(Option<String>);
+
+impl Quiet {
+    /// The levels of messages; the first is the console's.
+    const LEVELS: &str = "/proc/sys/kernel/printk";
+
+    fn on(line: &str) -> Self {
+        let console = fs::read_to_string("/sys/class/tty/console/active").unwrap_or_default();
+        let is_shared = console
+            .split_whitespace()
+            .any(|name| line.strip_prefix("/dev/") == Some(name));
+        let before = is_shared
+            .then(|| fs::read_to_string(Self::LEVELS).ok())
+            .flatten();
+        if before.is_some() {
+            // Where this fails a checksum will tell.
+            let _ = fs::write(Self::LEVELS, "1");
+        }
+        Self(before)
+    }
+}
+
+impl Drop for Quiet {
+    fn drop(&mut self) {
+        if let Some(before) = &self.0 {
+            let _ = fs::write(Self::LEVELS, before);
+        }
+    }
 }
 
 /// The file systems that everything else needs.

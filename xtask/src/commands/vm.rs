@@ -20,7 +20,7 @@ use crate::result::{Platform, PlatformKind, Run, Unknown};
 use crate::ui::Ui;
 use crate::vm::accelerator::{self, EMULATED};
 use crate::vm::launch::{Guest, Launcher};
-use crate::vm::machine::{self, Accelerator, Time};
+use crate::vm::machine::{self, Accelerator, Machine, Time};
 use crate::vm::supervisor::{Folder, Limits, Outcome};
 use crate::writers::{functions, json};
 
@@ -114,12 +114,13 @@ pub fn run(options: Options, ui: &Ui) -> Result<()> {
     if list_functions {
         return ui.print(&functions::functions());
     }
-    let asked = asked(real_time, virtual_time, accel, cpus)?;
     let slow_factor = kernel.slow_factor;
     let (row, options) = kernel.resolve()?;
+    let machine = machine::find(row.machine)?;
+    let asked = asked(machine, real_time, virtual_time, accel, cpus)?;
     plan.check(row.arch.kernel, asked.cpus())?;
     // The longest command line is that of virtual time.
-    machine::find(row.machine)?.cmdline(Time::Virtual, &append)?;
+    machine.cmdline(Time::Virtual, &append)?;
     let json = json.as_deref().map(json::Output::create).transpose()?;
     let output = output.map(Output::create).transpose()?;
 
@@ -276,21 +277,38 @@ fn reasons(log: &str) -> String {
     )
 }
 
-/// How time is to pass, and whether the options agree on it.
+/// How time is to pass, and whether the options agree on it and the machine can do it.
 fn asked(
+    machine: &Machine,
     real_time: bool,
     virtual_time: bool,
     accel: Option<Accelerator>,
     cpus: Option<u32>,
 ) -> Result<Asked> {
     let usage = |text: &str| Err(Failure::error(Class::Usage, text));
-    if real_time || accel == Some(Accelerator::Kvm) {
+    let name = machine.name;
+    if accel == Some(Accelerator::Kvm) && machine.kvm_cpus.is_empty() {
+        return usage(&format!(
+            "KVM executes this machine's own instructions, and {name} has others: leave --accel kvm out"
+        ));
+    }
+    if let (Some(asked), Some(fixed)) = (cpus, machine.cpus) {
+        if asked != fixed {
+            return usage(&format!("{name} always has {fixed} CPUs: leave --cpus out"));
+        }
+    }
+    if virtual_time && machine.virtual_time.is_none() {
+        return usage(&format!(
+            "{name} does not get through its boot in virtual time: leave --virtual-time out"
+        ));
+    }
+    if real_time || accel == Some(Accelerator::Kvm) || machine.virtual_time.is_none() {
         if virtual_time {
             return usage("--accel kvm runs in real time, so it can't be used with --virtual-time");
         }
         return Ok(Asked::Real {
             accelerator: accel,
-            cpus: cpus.unwrap_or(1),
+            cpus: cpus.or(machine.cpus).unwrap_or(1),
         });
     }
     if cpus.is_some_and(|cpus| cpus > 1) {
@@ -405,13 +423,34 @@ mod tests {
             (true, false, Some(Tcg), None, real(Some(Tcg), 1)),
             (true, false, None, Some(4), real(None, 4)),
         ] {
-            match asked(real_time, virtual_time, accel, cpus) {
+            let pc = machine::find("pc").unwrap();
+            match asked(pc, real_time, virtual_time, accel, cpus) {
                 Ok(asked) => assert_eq!(Some(asked), expected),
                 Err(error) => {
                     assert_eq!(expected, None);
                     assert_eq!(Failure::class_of(&error), Class::Usage);
                 }
             }
+        }
+    }
+
+    #[test]
+    fn a_board_is_emulated_as_it_is() {
+        let board = machine::find("raspi2b").unwrap();
+        let real = Asked::Real {
+            accelerator: None,
+            cpus: 4,
+        };
+        assert_eq!(asked(board, false, false, None, None).unwrap(), real);
+        assert_eq!(asked(board, true, false, None, Some(4)).unwrap(), real);
+        for (virtual_time, accel, cpus, reason) in [
+            (true, None, None, "virtual time"),
+            (false, Some(Accelerator::Kvm), None, "KVM"),
+            (false, None, Some(2), "4 CPUs"),
+        ] {
+            let error = asked(board, false, virtual_time, accel, cpus).unwrap_err();
+            assert_eq!(Failure::class_of(&error), Class::Usage);
+            assert!(error.to_string().contains(reason), "{error}");
         }
     }
 

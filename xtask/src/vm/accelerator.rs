@@ -28,7 +28,7 @@ pub fn choose(launcher: &Launcher<'_>, asked: Option<Accelerator>, cpus: u32) ->
         cpu_model: machine.tcg_cpu,
         cpus,
     };
-    if asked == Some(Accelerator::Tcg) {
+    if asked == Some(Accelerator::Tcg) || machine.kvm_cpus.is_empty() {
         return Ok(emulated);
     }
     let failures = match find_kvm(launcher, machine, cpus)? {

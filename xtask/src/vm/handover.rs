@@ -54,6 +54,12 @@ pub fn write(documents: &[(Document, &[u8])], line: &mut impl Write) -> io::Resu
     line.write_all(frame(number, END, &total.text()).as_bytes())
 }
 
+/// Whether a line is a frame, whole or not.
+#[cfg(feature = "host")]
+pub fn is_frame(line: &str) -> bool {
+    line.starts_with(MARK)
+}
+
 /// The line of a frame.
 fn frame(number: u32, document: &str, payload: &str) -> String {
     let length = payload.len();

@@ -118,6 +118,10 @@ impl<'a> Launcher<'a> {
             Bind::new(folder.path(), FOLDER),
             Bind::new(&self.kernel.path, KERNEL),
         ];
+        let device_tree = self
+            .machine
+            .device_tree
+            .map(|name| seen(&self.kernel.device_tree(name), &binds));
         let arguments = self.machine.arguments(
             time,
             Files {
@@ -125,12 +129,13 @@ impl<'a> Launcher<'a> {
                 initramfs: &seen(&folder.initramfs(), &binds),
                 console: &seen(&folder.console(), &binds),
                 handover: &seen(&folder.handover(), &binds),
+                device_tree: device_tree.as_deref(),
             },
             append,
         )?;
         let mut command = self.kernel.tree.command(&binds, self.machine.qemu);
         command.args(arguments);
-        supervise(self.env, command, folder, limits, self.machine.powers_off)
+        supervise(self.env, command, folder, limits, self.machine)
     }
 }
 

@@ -16,16 +16,20 @@ pub struct Machine {
     pub qemu: &'static str,
     /// QEMU's name for it.
     pub qemu_machine: &'static str,
-    /// Instructions take two to this many nanoseconds in virtual time: about what a host's emulation keeps up with.
-    pub icount_shift: u32,
-    /// The CPU model that the emulation offers, in virtual time without its sources of randomness.
-    pub virtual_cpu: &'static str,
-    /// CPU models worth a trial under KVM, best first.
+    /// Options of the machine itself.
+    pub options: &'static [&'static str],
+    /// How its time can be counted in instructions, if it gets through a boot that way.
+    pub virtual_time: Option<VirtualTime>,
+    /// CPU models worth a trial under KVM, best first. None where the host's processor is of another architecture.
     pub kvm_cpus: &'static [&'static str],
     /// The CPU model for emulated real time.
     pub tcg_cpu: &'static str,
     /// Other arguments that belong to the machine.
     pub extra: &'static [&'static str],
+    /// How many CPUs it has, where that cannot be chosen.
+    pub cpus: Option<u32>,
+    /// The board's own device tree, where QEMU does not make one.
+    pub device_tree: Option<&'static str>,
     /// MiB of memory.
     pub memory_mib: u32,
     /// The console, as the kernel names it.
@@ -38,23 +42,101 @@ pub struct Machine {
     pub powers_off: bool,
 }
 
+/// How a machine counts time in instructions.
+#[derive(Clone, Copy, Debug)]
+pub struct VirtualTime {
+    /// An instruction takes two to this many nanoseconds: about what a host's emulation keeps up with.
+    pub icount_shift: u32,
+    /// The CPU model, without sources of randomness.
+    pub cpu: &'static str,
+}
+
 /// All machines.
-const MACHINES: &[Machine] = &[Machine {
-    name: "pc",
-    qemu: "qemu-system-x86_64",
-    qemu_machine: "pc",
-    icount_shift: 2,
-    virtual_cpu: "max,-rdrand,-rdseed",
-    // `-arch-capabilities`: some hosts offer that feature and then fail to set its register.
-    kvm_cpus: &["host", "host,-arch-capabilities", "qemu64"],
-    tcg_cpu: "max",
-    extra: &["-nic", "none", "-vga", "none"],
-    memory_mib: 512,
-    console: "ttyS0",
-    handover: "/dev/ttyS1",
-    cmdline_limit: 2048,
-    powers_off: true,
-}];
+const MACHINES: &[Machine] = &[
+    Machine {
+        name: "pc",
+        qemu: "qemu-system-x86_64",
+        qemu_machine: "pc",
+        options: &[],
+        virtual_time: Some(VirtualTime {
+            icount_shift: 2,
+            cpu: "max,-rdrand,-rdseed",
+        }),
+        // `-arch-capabilities`: some hosts offer that feature and then fail to set its register.
+        kvm_cpus: &["host", "host,-arch-capabilities", "qemu64"],
+        tcg_cpu: "max",
+        extra: &["-nic", "none", "-vga", "none"],
+        cpus: None,
+        device_tree: None,
+        memory_mib: 512,
+        console: "ttyS0",
+        handover: "/dev/ttyS1",
+        cmdline_limit: 2048,
+        powers_off: true,
+    },
+    // A Raspberry Pi 2, version 1.1. In virtual time it does not get through its boot.
+    Machine {
+        name: "raspi2b",
+        qemu: "qemu-system-arm",
+        qemu_machine: "raspi2b",
+        options: &[],
+        virtual_time: None,
+        kvm_cpus: &[],
+        tcg_cpu: "cortex-a7",
+        extra: &[],
+        cpus: Some(4),
+        device_tree: Some("bcm2836-rpi-2-b.dtb"),
+        memory_mib: 1024,
+        console: "ttyAMA0",
+        // The board's device tree knows no second line.
+        handover: "/dev/ttyAMA0",
+        cmdline_limit: 1024,
+        // Its watchdog, which would do that, has a driver that is a module.
+        powers_off: false,
+    },
+    // The Pi's processor in a machine of QEMU's own.
+    Machine {
+        name: "virt-a7",
+        qemu: "qemu-system-arm",
+        qemu_machine: "virt",
+        // Seeds in the device tree would differ from boot to boot. Without LPAE the kernel reaches no high memory.
+        options: &["highmem=off", "dtb-randomness=off"],
+        virtual_time: Some(VirtualTime {
+            icount_shift: 3,
+            cpu: "cortex-a7",
+        }),
+        kvm_cpus: &[],
+        tcg_cpu: "cortex-a7",
+        extra: &["-nic", "none"],
+        cpus: None,
+        device_tree: None,
+        memory_mib: 512,
+        console: "ttyAMA0",
+        handover: "/dev/ttyAMA1",
+        cmdline_limit: 1024,
+        powers_off: true,
+    },
+    Machine {
+        name: "virt",
+        qemu: "qemu-system-aarch64",
+        qemu_machine: "virt",
+        options: &["dtb-randomness=off"],
+        virtual_time: Some(VirtualTime {
+            icount_shift: 2,
+            cpu: "cortex-a72",
+        }),
+        kvm_cpus: &[],
+        tcg_cpu: "cortex-a72",
+        extra: &["-nic", "none"],
+        cpus: None,
+        device_tree: None,
+        memory_mib: 512,
+        console: "ttyAMA0",
+        handover: "/dev/ttyAMA1",
+        cmdline_limit: 2048,
+        powers_off: true,
+    },
+];
 
 /// The machine of a name.
 ///
@@ -128,17 +210,24 @@ pub struct Files<'a> {
     pub initramfs: &'a Path,
     /// Receives the console.
     pub console: &'a Path,
-    /// Receives the handover.
+    /// Receives the handover, where that has a line of its own.
     pub handover: &'a Path,
+    /// The board's device tree, where it takes one.
+    pub device_tree: Option<&'a Path>,
 }
 
 impl Machine {
     /// The CPU model that QEMU is told.
     pub fn cpu_model(&self, time: Time) -> &'static str {
         match time {
-            Time::Virtual => self.virtual_cpu,
+            Time::Virtual => self.virtual_time.map_or(self.tcg_cpu, |time| time.cpu),
             Time::Real { cpu_model, .. } => cpu_model,
         }
+    }
+
+    /// Whether console and handover share a line.
+    pub fn has_one_line(&self) -> bool {
+        self.handover.strip_prefix("/dev/") == Some(self.console)
     }
 
     /// All arguments of QEMU.
@@ -158,14 +247,20 @@ impl Machine {
             self.time(time),
             headless(),
             serial(files.console),
-            serial(files.handover),
+            if self.has_one_line() {
+                Vec::new()
+            } else {
+                serial(files.handover)
+            },
             kernel(files.vmlinuz, files.initramfs, &cmdline),
+            files.device_tree.map(device_tree).unwrap_or_default(),
         ]
         .concat())
     }
 
     fn hardware(&self) -> Vec<OsString> {
-        let mut arguments = words(&["-M", self.qemu_machine, "-m"]);
+        let machine = [&[self.qemu_machine], self.options].concat().join(",");
+        let mut arguments = words(&["-M", &machine, "-m"]);
         arguments.push(format!("{}M", self.memory_mib).into());
         arguments.extend(words(self.extra));
         arguments
@@ -177,10 +272,8 @@ impl Machine {
                 // Recording, though nobody wants the record, keeps QEMU's two threads apart: else one of them now and then
                 // lets idle time pass before the other has accounted for what the guest has just executed, and a few
                 // samples differ by some nanoseconds between two runs, the more the busier the host is.
-                let icount = format!(
-                    "shift={},sleep=off,rr=record,rrfile=/dev/null",
-                    self.icount_shift
-                );
+                let shift = self.virtual_time.map_or(0, |time| time.icount_shift);
+                let icount = format!("shift={shift},sleep=off,rr=record,rrfile=/dev/null");
                 words(&[
                     "-accel",
                     "tcg",
@@ -283,6 +376,10 @@ fn kernel(vmlinuz: &Path, initramfs: &Path, cmdline: &str) -> Vec<OsString> {
     ]
 }
 
+fn device_tree(file: &Path) -> Vec<OsString> {
+    vec!["-dtb".into(), file.into()]
+}
+
 fn words(words: &[&str]) -> Vec<OsString> {
     words.iter().map(Into::into).collect()
 }
@@ -292,14 +389,19 @@ mod tests {
     use super::*;
 
     fn arguments(time: Time) -> Vec<String> {
+        arguments_of("pc", time)
+    }
+
+    fn arguments_of(machine: &str, time: Time) -> Vec<String> {
+        let machine = find(machine).unwrap();
         let files = Files {
             vmlinuz: Path::new("/boot/vmlinuz"),
             initramfs: Path::new("/w/initramfs"),
             console: Path::new("/w/console.log"),
             handover: Path::new("/w/handover"),
+            device_tree: machine.device_tree.map(Path::new),
         };
-        find("pc")
-            .unwrap()
+        machine
             .arguments(time, files, "quiet")
             .unwrap()
             .into_iter()
@@ -333,6 +435,29 @@ mod tests {
             !line.contains("icount") && !line.contains("nokaslr"),
             "{line}"
         );
+    }
+
+    #[test]
+    fn a_board_has_its_device_tree_and_one_line() {
+        let line = arguments_of(
+            "raspi2b",
+            Time::Real {
+                accelerator: Accelerator::Tcg,
+                cpu_model: "cortex-a7",
+                cpus: 4,
+            },
+        )
+        .join(" ");
+        assert!(line.contains("-M raspi2b -m 1024M"), "{line}");
+        assert!(line.ends_with("-dtb bcm2836-rpi-2-b.dtb"), "{line}");
+        assert!(!line.contains("/w/handover"), "{line}");
+        let line = arguments_of("virt-a7", Time::Virtual).join(" ");
+        assert!(
+            line.contains("-M virt,highmem=off,dtb-randomness=off "),
+            "{line}"
+        );
+        assert!(line.contains("-icount shift=3,"), "{line}");
+        assert!(line.contains("-serial file:/w/handover"), "{line}");
     }
 
     #[test]

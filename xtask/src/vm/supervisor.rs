@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 
 use super::console::{Console, Sign};
-use super::handover::{Received, Receiver};
+use super::handover::{self, Received, Receiver};
 use super::lines::Lines;
-use super::machine::{Accelerator, Time};
+use super::machine::{Accelerator, Machine, Time};
 use crate::event::{Event, Unit};
 use crate::failure::{Class, Failure};
 use crate::guest::Phase;
@@ -111,8 +111,8 @@ pub struct Outcome {
     pub warnings: Vec<String>,
 }
 
-/// Runs a guest to its end. `command` starts QEMU, which writes to the files of `folder`; `powers_off` is whether the guest
-/// can end the machine by itself.
+/// Runs a guest to its end. `command` starts QEMU, which writes to the files of `folder`; `machine` is what it is
+/// of.
 ///
 /// # Errors
 ///
@@ -123,11 +123,15 @@ pub fn supervise(
     mut command: Command,
     folder: &Folder,
     limits: Limits,
-    powers_off: bool,
+    machine: &Machine,
 ) -> Result<Outcome> {
     env.interrupt.check()?;
     let mut console_file = grown(&folder.console())?;
-    let mut handover_file = grown(&folder.handover())?;
+    let mut handover_file = if machine.has_one_line() {
+        grown(&folder.console())?
+    } else {
+        grown(&folder.handover())?
+    };
     let mut said_file = grown(&folder.qemu_log())?;
     let mut said = String::new();
     let output = || {
@@ -158,7 +162,7 @@ pub fn supervise(
         }
         said.push_str(&String::from_utf8_lossy(&read_on(&mut said_file)?));
         let stuck = said.contains(STUCK).then_some(End::Stuck);
-        if let Some(end) = stuck.or_else(|| watch.should_end(limits, powers_off)) {
+        if let Some(end) = stuck.or_else(|| watch.should_end(limits, machine.powers_off)) {
             group.end(env.scaled(GRACE).min(GRACE));
             watch.console(&read_on(&mut console_file)?);
             break end;
@@ -225,6 +229,10 @@ impl Watch<'_> {
 
     fn line(&mut self, line: &[u8]) {
         let line = String::from_utf8_lossy(line);
+        if handover::is_frame(&line) {
+            // Console and handover share the line: what the frame holds was said before.
+            return;
+        }
         match self.console.take(&line) {
             Some(Sign::Phase(phase)) => {
                 self.phase = phase;
