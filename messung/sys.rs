@@ -563,7 +563,9 @@ mod plan_parameter {
     };
 
     #[link_section = "__param"]
-    #[used]
+    // `(compiler)` as in `module!`: a plain `#[used]` gives newer compilers' sections another flag, and modpost sees just one
+    // `.modinfo`.
+    #[used(compiler)]
     static PARAMETER: KernelParam = KernelParam::new(bindings::kernel_param {
         name: kernel::str::as_char_ptr_in_const_context(c"plan"),
         // Only a parameter in sysfs would need its module.
@@ -578,10 +580,10 @@ mod plan_parameter {
     });
 
     #[link_section = ".modinfo"]
-    #[used]
+    #[used(compiler)]
     static TYPE: [u8; 20] = *b"parmtype=plan:charp\0";
     #[link_section = ".modinfo"]
-    #[used]
+    #[used(compiler)]
     static DESCRIPTION: [u8; 63] =
         *b"parm=plan:What to measure: function:duration/context*n, or set\0";
 
