@@ -6,6 +6,7 @@
 //! after a failure.
 
 mod abort;
+mod arm;
 mod bench;
 mod delays;
 mod guests;
@@ -55,6 +56,7 @@ fn checks() -> Vec<Check> {
         guests::checks(),
         delays::checks(),
         abort::checks(),
+        arm::checks(),
     ]
     .into_iter()
     .flatten()

@@ -235,7 +235,9 @@ fn measure(
         said.push(EMULATED.to_owned());
     }
     said.extend(warnings);
-    for warning in said.iter().chain(&report.warnings) {
+    // Those of the kernel were told when it was made ready.
+    let told = kernel.info.warnings.len();
+    for warning in said.iter().skip(told).chain(&report.warnings) {
         env.emit(Event::Warning(warning.clone()));
     }
     let run = complete(report, platform, said, &log)?;

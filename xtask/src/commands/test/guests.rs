@@ -95,7 +95,7 @@ pub fn checks() -> Vec<Check> {
         let first = Rc::clone(&first);
         move |bench| same_again(bench, shared(&first, bench)?)
     }));
-    for row in table::stock().skip(1) {
+    for row in table::stock().skip(1).filter(|row| !row.arch.is_foreign()) {
         checks.push(check(
             format!("guest: {} gives all rows", row.name),
             NEEDS,
@@ -169,7 +169,7 @@ fn within<T: PartialOrd + Display>(what: &str, value: T, low: T, high: T) -> Res
 }
 
 /// A row's shortest, mean and highest in nanoseconds.
-fn row(run: &Run, function: &str, requested_ns: u64, context: &str) -> Result<[u64; 3]> {
+pub fn row(run: &Run, function: &str, requested_ns: u64, context: &str) -> Result<[u64; 3]> {
     let is_meant = |row: &&Measurement| {
         row.function == function && row.requested_ns == requested_ns && row.context == context
     };
@@ -184,7 +184,8 @@ fn row(run: &Run, function: &str, requested_ns: u64, context: &str) -> Result<[u
     }
 }
 
-fn all_rows(measured: &Measured) -> Result<String> {
+/// Requires the article's rows, with all their samples.
+pub fn all_rows(measured: &Measured) -> Result<String> {
     let run = &measured.run;
     ensure!(run.complete, "the run is not complete: {:?}", run.warnings);
     within("the number of rows", run.measurements.len(), ROWS, ROWS)?;
@@ -207,7 +208,8 @@ fn all_rows(measured: &Measured) -> Result<String> {
     Ok(run.environment.kernel_release.clone().unwrap_or_default())
 }
 
-fn steady_udelay(measured: &Measured) -> Result<String> {
+/// Requires that nothing comes between a delay's time stamps with interrupts off.
+pub fn steady_udelay(measured: &Measured) -> Result<String> {
     let [shortest, _, highest] = row(&measured.run, "udelay", 15 * US, "irqoff")?;
     within("its spread in ns", highest - shortest, 0, US)?;
     Ok(format!("{shortest} to {highest} ns"))

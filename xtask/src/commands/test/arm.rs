@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Guests of other architectures: 32-bit and 64-bit Arm.
+
+use std::path::Path;
+
+use anyhow::{Result, ensure};
+
+use super::bench::Bench;
+use super::delays::all_contexts;
+use super::guests::{Measured, all_rows, measure, no_trace, row, steady_udelay};
+use super::harness::{Check, Need, check};
+use crate::result::Run;
+
+const NEEDS: &[Need] = &[Need::Guests, Need::Kernels];
+const LONG: &[Need] = &[Need::Guests, Need::Kernels, Need::Patience];
+
+const S: u64 = 1_000_000_000;
+
+/// The checks of this file.
+pub fn checks() -> Vec<Check> {
+    vec![
+        check("arm: a Raspberry Pi 2 gives all rows", NEEDS, pi),
+        check(
+            "arm: armmp-virt gives all rows, twice the same",
+            NEEDS,
+            |bench| twice(bench, "armmp-virt", "armv7l"),
+        ),
+        check("arm: every function in every context", NEEDS, |bench| {
+            everything(bench, "armmp-virt")
+        }),
+        check(
+            "arm: sleeps beyond 32 bits of nanoseconds",
+            NEEDS,
+            long_sleeps,
+        ),
+        check("arm: udelay beyond 2 ms is refused", &[], too_long),
+        check("arm: arm64 gives all rows, twice the same", LONG, |bench| {
+            twice(bench, "arm64", "aarch64")
+        }),
+        check(
+            "arm: every function in every context of arm64",
+            LONG,
+            |bench| everything(bench, "arm64"),
+        ),
+    ]
+}
+
+/// Few samples: it runs in real time, and what it measures says nothing.
+fn pi(bench: &Bench<'_>) -> Result<String> {
+    let measured = measure(bench, &[], &["--kernel", "armmp", "--iterations", "5"])?;
+    no_trace(&measured)?;
+    is_of(&measured.run, "raspi2b", "armv7l")?;
+    ensure!(
+        measured.run.environment.cpus == Some(4),
+        "a Pi 2 has 4 CPUs, not {:?}",
+        measured.run.environment.cpus
+    );
+    all_rows(&measured)
+}
+
+fn twice(bench: &Bench<'_>, kernel: &str, machine: &str) -> Result<String> {
+    let first = measure(bench, &[], &["--kernel", kernel])?;
+    let second = measure(bench, &[], &["--kernel", kernel])?;
+    let release = all_rows(&first)?;
+    no_trace(&first)?;
+    is_of(&first.run, "virt", machine)?;
+    let steady = steady_udelay(&first)?;
+    ensure!(
+        first.run.measurements == second.run.measurements,
+        "measured first {:?}, then {:?}",
+        first.run.measurements,
+        second.run.measurements
+    );
+    Ok(format!("{release}, udelay(15 us) irqoff {steady}"))
+}
+
+/// Whether a result names its machine, as QEMU and as the kernel call it.
+fn is_of(run: &Run, platform: &str, environment: &str) -> Result<()> {
+    let named = run.platform.as_ref().and_then(|at| at.machine.as_deref());
+    ensure!(
+        named == Some(platform) && run.environment.machine.as_deref() == Some(environment),
+        "the machine is {platform}, {environment}, and the result says {named:?}, {:?}",
+        run.environment.machine
+    );
+    Ok(())
+}
+
+fn everything(bench: &Bench<'_>, kernel: &str) -> Result<String> {
+    let items = all_contexts();
+    let measured: Measured = measure(
+        bench,
+        &[],
+        &["--kernel", kernel, "--plan", &items.join(",")],
+    )?;
+    no_trace(&measured)?;
+    let rows = measured.run.measurements.len();
+    ensure!(
+        rows == items.len(),
+        "{rows} rows came of {} items",
+        items.len()
+    );
+    Ok(format!("{rows} rows"))
+}
+
+/// 4.3 s are what 32 bits of nanoseconds hold.
+fn long_sleeps(bench: &Bench<'_>) -> Result<String> {
+    let plan = "msleep:5s*2,usleep_range:5s*2,schedule_hrtimeout:5s*2";
+    let measured = measure(bench, &[], &["--kernel", "armmp-virt", "--plan", plan])?;
+    let mut shown = Vec::new();
+    for (function, most) in [
+        // The timer wheel counts a distance of 5 s in steps of 64 ticks.
+        ("msleep", S / 3),
+        ("usleep_range", S / 1000),
+        ("schedule_hrtimeout", S / 1000),
+    ] {
+        let [shortest, mean, highest] = row(&measured.run, function, 5 * S, "normal")?;
+        ensure!(
+            5 * S <= shortest && shortest <= mean && mean <= highest && highest <= 5 * S + most,
+            "{function} of 5 s took {shortest} to {highest} ns, {mean} ns on average"
+        );
+        shown.push(format!("{function} {highest} ns"));
+    }
+    Ok(shown.join(", "))
+}
+
+/// By the row's architecture, before anything is fetched.
+fn too_long(bench: &Bench<'_>) -> Result<String> {
+    let cache = bench.folder()?;
+    for (kernel, status) in [("armmp", 2), ("armmp-virt", 2)] {
+        let mut command = bench.xtask(&["vm", "--kernel", kernel, "--plan", "udelay:3ms"]);
+        command.env("XDG_CACHE_HOME", &cache);
+        bench.end(command)?.exits(status)?.says("2 ms")?;
+    }
+    ensure!(
+        is_empty(&cache),
+        "something was fetched into {}",
+        cache.display()
+    );
+    Ok(String::new())
+}
+
+fn is_empty(folder: &Path) -> bool {
+    folder
+        .read_dir()
+        .is_ok_and(|mut entries| entries.next().is_none())
+}
