@@ -62,6 +62,7 @@ fn members(arch: &Arch, series: Series) -> Vec<String> {
         "include",
         "init",
         "kernel",
+        "lib/vdso",
         "rust",
         "scripts",
         "security/*.h",

@@ -452,7 +452,7 @@ mod tests {
         assert_eq!(Failure::class_of(&error), Class::Usage);
         assert_eq!(
             error.to_string(),
-            "there is no kernel \"amd46\" in the table; the known ones are amd64, rt-amd64, cloud-amd64, amd64-7.2, debug-amd64, hz100-amd64"
+            "there is no kernel \"amd46\" in the table; the known ones are amd64, rt-amd64, cloud-amd64, amd64-7.2, armmp, armmp-virt, arm64, debug-amd64, hz100-amd64"
         );
         assert_eq!(find("rt-amd64").unwrap().flavour, "rt-amd64");
     }
