@@ -5,7 +5,7 @@
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, ChildStderr, Command, Output, Stdio};
 
 fn xtask(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_xtask"));
@@ -143,6 +143,153 @@ fn a_log_in_two_files_is_one_log() {
     let parsed = run(&["parse", &parts[0], &parts[1]]);
     assert_eq!(parsed.status, Some(0), "{}", parsed.stderr);
     assert_eq!(rows(&parsed.stdout), 6);
+}
+
+/// A `parse --follow` at work.
+struct Following {
+    child: Child,
+    stderr: BufReader<ChildStderr>,
+}
+
+impl Following {
+    fn of(arguments: &[&str], stdin: Stdio) -> Self {
+        let mut child = xtask(&[&["parse", "--follow"], arguments].concat())
+            .stdin(stdin)
+            .spawn()
+            .unwrap();
+        let stderr = BufReader::new(child.stderr.take().unwrap());
+        Self { child, stderr }
+    }
+
+    /// Waits for the next row, and gives its place.
+    fn row(&mut self) -> String {
+        let mut line = String::new();
+        self.stderr.read_line(&mut line).unwrap();
+        line.split(' ').next().unwrap().to_owned()
+    }
+
+    fn interrupt(&self) {
+        let id = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(id, rustix::process::Signal::INT).unwrap();
+    }
+
+    fn end(self) -> Outcome {
+        outcome(self.child.wait_with_output().unwrap())
+    }
+}
+
+/// A log in two parts, each of which ends within a row's records.
+fn halves(name: &str, mark: &str) -> (Vec<u8>, Vec<u8>) {
+    let text = fs::read_to_string(log(name)).unwrap();
+    let at = text.find(mark).unwrap();
+    let (first, second) = text.split_at(at);
+    (first.into(), second.into())
+}
+
+#[test]
+fn rows_of_a_pipe_are_shown_as_they_come() {
+    let mut following = Following::of(&["-"], Stdio::piped());
+    let mut stdin = following.child.stdin.take().unwrap();
+    let (first, second) = halves("dmesg-two-runs.log", "[2/3]");
+    stdin.write_all(&first).unwrap();
+    // The rest is not there yet.
+    assert_eq!(following.row(), "[1/3]");
+    stdin.write_all(&second).unwrap();
+    let places: Vec<_> = (0..5).map(|_| following.row()).collect();
+    assert_eq!(places, ["[2/3]", "[3/3]", "[1/3]", "[2/3]", "[3/3]"]);
+    drop(stdin);
+    let ended = following.end();
+    assert_eq!(ended.status, Some(0));
+    assert_eq!(
+        ended.stdout,
+        run(&["parse", &log("dmesg-two-runs.log")]).stdout
+    );
+}
+
+#[test]
+fn a_file_is_followed_through_rotation_until_interrupted() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("kern.log");
+    let (first, second) = halves("kern.log", "[2/3]");
+    let (second, third) = {
+        let at = second.len() / 2;
+        (second[..at].to_vec(), second[at..].to_vec())
+    };
+    for copied in [false, true] {
+        fs::write(&path, &first).unwrap();
+        let mut following = Following::of(&[&path.display().to_string()], Stdio::null());
+        assert_eq!(following.row(), "[1/3]");
+        let mut file = fs::OpenOptions::new().append(true).open(&path).unwrap();
+        file.write_all(&second).unwrap();
+        assert_eq!(following.row(), "[2/3]");
+        if copied {
+            // A line that was cut in two by the rotation would be lost in any log.
+            file.write_all(&third[..third.len() / 2]).unwrap();
+            wait_until_read(&following.child, &file);
+            file.set_len(0).unwrap();
+            file.write_all(&third).unwrap();
+        } else {
+            fs::rename(&path, folder.path().join("kern.log.1")).unwrap();
+            // The daemon does not know yet.
+            file.write_all(&third[..third.len() / 2]).unwrap();
+            fs::write(&path, &third).unwrap();
+        }
+        assert_eq!(following.row(), "[3/3]", "{copied}");
+        wait_until_read(&following.child, &fs::File::open(&path).unwrap());
+        following.interrupt();
+        let ended = following.end();
+        assert_eq!(ended.status, Some(0), "{}", ended.stdout);
+        assert_eq!(ended.stdout, run(&["parse", &log("kern.log")]).stdout);
+    }
+}
+
+/// Waits until a process has read a file to its end.
+fn wait_until_read(child: &Child, file: &fs::File) {
+    use std::os::unix::fs::MetadataExt as _;
+    let file = file.metadata().unwrap();
+    let folder = PathBuf::from(format!("/proc/{}", child.id()));
+    loop {
+        let position = folder
+            .join("fd")
+            .read_dir()
+            .unwrap()
+            .flatten()
+            .find_map(|entry| {
+                let open = fs::metadata(entry.path()).ok()?;
+                if (open.dev(), open.ino()) != (file.dev(), file.ino()) {
+                    return None;
+                }
+                let info =
+                    fs::read_to_string(folder.join("fdinfo").join(entry.file_name())).ok()?;
+                let position = info.lines().find_map(|line| line.strip_prefix("pos:"))?;
+                position.trim().parse::<u64>().ok()
+            });
+        if position == Some(file.len()) {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn what_was_followed_decides_the_status() {
+    let (first, _) = halves("kern.log", "[3/3]");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("kern.log").display().to_string();
+    fs::write(&path, first).unwrap();
+    let mut following = Following::of(&[&log("dmesg-two-runs.log"), &path], Stdio::null());
+    let places: Vec<_> = (0..8).map(|_| following.row()).collect();
+    assert_eq!(places[6..], ["[1/3]", "[2/3]"]);
+    following.interrupt();
+    let ended = following.end();
+    assert_eq!(ended.status, Some(1));
+    assert_eq!(rows(&ended.stdout), 3 + 3 + 2, "{}", ended.stdout);
+    let ended = Following::of(&["-"], Stdio::null()).end();
+    assert_eq!((ended.status, ended.stdout.as_str()), (Some(1), ""));
+    for arguments in [["--run", "last"], ["--json", "a.json"]] {
+        let refused = Following::of(&[&arguments[..], &["-"]].concat(), Stdio::null());
+        assert_eq!(refused.end().status, Some(2));
+    }
 }
 
 #[test]

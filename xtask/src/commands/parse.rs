@@ -4,6 +4,7 @@
 
 use std::fs::File;
 use std::io;
+use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -12,7 +13,9 @@ use anyhow::Context as _;
 use crate::event::{Event, Sink as _};
 use crate::failure::{Class, Failure};
 use crate::log::assemble::{Assembler, Log};
-use crate::log::{stream, unpack};
+use crate::log::follow::{Follower, News};
+use crate::log::{stream, tail, unpack};
+use crate::process::Interrupt;
 use crate::result::Run;
 use crate::ui::Ui;
 use crate::writers::{self, json};
@@ -25,6 +28,7 @@ Examples:
   cargo xtask parse kern.log.1 kern.log          a log that was rotated meanwhile
   dmesg | cargo xtask parse -                    the kernel's own buffer
   cargo xtask parse kern.log.2.gz                a rotated log, as it is
+  cargo xtask parse --follow /var/log/kern.log   runs as they come
   journalctl -k -b -1 | cargo xtask parse - --run last --json a.json")]
 pub struct Options {
     /// Kernel logs in any usual format, also packed with gzip or xz, oldest first; - is the standard input
@@ -33,6 +37,10 @@ pub struct Options {
     /// Only the run of this id (the module's run=), or the last one
     #[arg(long, value_name = "ID|last")]
     run: Option<Choice>,
+    /// Go on reading the last log while it grows, until Ctrl-C or the end of a pipe: shows rows as they come, and each
+    /// run when it ends
+    #[arg(long, conflicts_with_all = ["run", "json"])]
+    follow: bool,
     /// Save the run as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -60,30 +68,26 @@ impl FromStr for Choice {
 
 /// Reads the logs and shows their runs.
 pub fn run(options: Options, ui: &Ui) -> anyhow::Result<()> {
-    let Options { files, run, json } = options;
+    let Options {
+        files,
+        run,
+        follow,
+        json,
+    } = options;
+    if follow {
+        return follow_last(&files, ui);
+    }
     let json = json.as_deref().map(json::Output::create).transpose()?;
     let mut assembler = Assembler::default();
     for file in &files {
-        match read(file, &mut assembler) {
-            Ok(()) => {}
-            Err(error) if is_damage(&error) => ui.emit(Event::Warning(format!(
-                "the log {} is cut or damaged ({error}): what comes after that was not read",
-                shown(file)
-            ))),
-            Err(error) => {
-                return Err(error).context(format!("cannot read the log {}", shown(file)));
-            }
-        }
+        assembler.next_log();
+        read(file, ui, |message| assembler.take(message))?;
     }
     let Log { runs, damaged } = assembler.finish();
     if runs.is_empty() {
         return Err(Failure::error(Class::NotMeasured, no_run(&files, damaged)));
     }
-    if damaged > 0 {
-        ui.emit(Event::Warning(format!(
-            "{damaged} lines look like records of a run but are damaged, and belong to none of the runs found"
-        )));
-    }
+    warn_of_damage(damaged, ui);
     if runs.len() > 1 {
         ui.emit(Event::Note(inventory(&runs)));
     }
@@ -101,14 +105,97 @@ pub fn run(options: Options, ui: &Ui) -> anyhow::Result<()> {
     }
 }
 
-fn read(file: &Path, assembler: &mut Assembler) -> io::Result<()> {
-    assembler.next_log();
-    let take = |message: &[u8]| assembler.take(message);
-    if is_stdin(file) {
-        stream::messages(unpack::unpacked(io::stdin().lock())?, take)
-    } else {
-        stream::messages(unpack::unpacked(File::open(file)?)?, take)
+/// Reads the logs, the last one as long as it grows, and shows each run when it ends.
+fn follow_last(files: &[PathBuf], ui: &Ui) -> anyhow::Result<()> {
+    let interrupt = Interrupt::install()?;
+    let mut follower = Follower::default();
+    let mut seen = Seen::default();
+    let mut tell = |news| seen.take(news, ui);
+    let Some((last, whole)) = files.split_last() else {
+        return Ok(());
+    };
+    for file in whole {
+        follower.next_log();
+        read(file, ui, |message| follower.take(message, &mut tell))?;
     }
+    follower.next_log();
+    let stop = || interrupt.is_raised();
+    let found = |message: &[u8]| follower.take(message, &mut tell);
+    if is_stdin(last) {
+        // Without the buffer of the standard library, in which something could wait unseen.
+        let stdin = io::stdin().as_fd().try_clone_to_owned();
+        stdin.and_then(|stdin| tail::pipe(File::from(stdin), stop, found))
+    } else {
+        tail::file(last, stop, found)
+    }
+    .with_context(|| format!("cannot read the log {}", shown(last)))?;
+    let Log { runs, damaged } = follower.finish();
+    for run in runs {
+        tell(News::Run(Box::new(run)));
+    }
+    warn_of_damage(damaged, ui);
+    seen.outcome(|| no_run(files, damaged))
+}
+
+/// What has been shown so far of a log that is followed.
+#[derive(Default)]
+struct Seen {
+    runs: usize,
+    /// The first thing that went wrong.
+    failure: Option<anyhow::Error>,
+}
+
+impl Seen {
+    fn take(&mut self, news: News, ui: &Ui) {
+        match news {
+            News::Row(text) => ui.emit(Event::Row(text)),
+            News::Run(run) => {
+                let between = if self.runs > 0 {
+                    ui.print("\n")
+                } else {
+                    Ok(())
+                };
+                let shown = between.and_then(|()| super::deliver(&run, None, ui));
+                self.runs += 1;
+                self.failure = self.failure.take().or(shown.err());
+            }
+        }
+    }
+
+    fn outcome(self, none: impl FnOnce() -> String) -> anyhow::Result<()> {
+        match self.failure {
+            Some(error) => Err(error),
+            None if self.runs == 0 => Err(Failure::error(Class::NotMeasured, none())),
+            None => Ok(()),
+        }
+    }
+}
+
+fn warn_of_damage(damaged: u32, ui: &Ui) {
+    if damaged > 0 {
+        ui.emit(Event::Warning(format!(
+            "{damaged} lines look like records of a run but are damaged, and belong to none of the runs found"
+        )));
+    }
+}
+
+/// Calls `take` with the messages of a log. If that was damaged when it was packed, a warning says so.
+fn read(file: &Path, ui: &Ui, take: impl FnMut(&[u8])) -> anyhow::Result<()> {
+    let result = if is_stdin(file) {
+        unpack::unpacked(io::stdin().lock()).and_then(|log| stream::messages(log, take))
+    } else {
+        File::open(file)
+            .and_then(unpack::unpacked)
+            .and_then(|log| stream::messages(log, take))
+    };
+    match result {
+        Err(error) if is_damage(&error) => ui.emit(Event::Warning(format!(
+            "the log {} is cut or damaged ({error}): what comes after that was not read",
+            shown(file)
+        ))),
+        result => result.with_context(|| format!("cannot read the log {}", shown(file)))?,
+    }
+    Ok(())
 }
 
 /// Whether a log could be read, but not be unpacked to its end.

@@ -5,7 +5,7 @@
 //! Records tell by themselves which run they belong to and where in it, so order, repetition and what stands between
 //! them do not matter. A log without them (the debug level was filtered out) still has the lines for people.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 
 use abi::decode::{self, Envelope, Record};
@@ -34,6 +34,8 @@ pub struct Log {
 #[derive(Default)]
 pub struct Assembler {
     parts: Vec<Parts>,
+    /// Runs that were taken out already.
+    ended: BTreeSet<(u32, u64)>,
     people: people::Runs,
     damaged: Damaged,
 }
@@ -125,7 +127,9 @@ impl Assembler {
                     if matches!(record, Record::Begin(_)) {
                         self.people.records_begin();
                     }
-                    self.parts(&envelope).take(&envelope, &record);
+                    if !self.ended.contains(&(envelope.run, envelope.stamp)) {
+                        self.parts(&envelope).take(&envelope, &record);
+                    }
                 }
                 Err(_) => self.damaged.add(identity(text)),
             },
@@ -155,10 +159,42 @@ impl Assembler {
         &mut self.parts[at]
     }
 
+    /// Whether there are records of a run that was not taken out.
+    pub fn has(&self, identity: &Identity) -> bool {
+        self.parts.iter().any(|parts| parts.identity == *identity)
+    }
+
+    /// Takes a run out of which there are records. What else may come of it is passed over.
+    pub fn take_out(&mut self, identity: &Identity) -> Option<Run> {
+        let at = self
+            .parts
+            .iter()
+            .position(|parts| parts.identity == *identity)?;
+        let run = self.parts.remove(at).run(self.damaged.take(identity));
+        self.ended.insert((identity.id, identity.stamp));
+        self.people
+            .forget(|line| run.measurements.iter().any(|row| is_line_of(line, row)));
+        Some(run)
+    }
+
+    /// Takes out a run that ended without a record to say so: what is there, if records of no more than one run are.
+    pub fn take_out_only(&mut self) -> Vec<Run> {
+        match self.parts.as_slice() {
+            [] => {
+                let runs = self.people.runs(|_| false);
+                self.people.forget(|_| true);
+                runs
+            }
+            [only] => self.take_out(&only.identity.clone()).into_iter().collect(),
+            _ => Vec::new(),
+        }
+    }
+
     /// All runs.
     pub fn finish(self) -> Log {
         let Self {
             parts,
+            ended: _,
             people,
             mut damaged,
         } = self;

@@ -52,6 +52,17 @@ pub fn place(message: &str) -> Option<(u64, u64)> {
     Some((row.parse().ok()?, rows.parse().ok()?))
 }
 
+/// Whether a line is the last one of a run: `done: 14 of 14 rows measured; …`.
+pub fn is_end(message: &str) -> bool {
+    let parse = || {
+        let (_, rest) = message.split_once(": ")?;
+        let (done, rest) = rest.split_once(" of ")?;
+        let (rows, _) = rest.split_once(" rows measured")?;
+        number(done).and(number(rows))
+    };
+    parse().is_some()
+}
+
 /// Runs that lines for people make up. Nothing in a line says which run it belongs to, so they must come in order.
 #[derive(Debug, Default)]
 pub struct Runs {
@@ -118,13 +129,17 @@ impl Runs {
         });
     }
 
+    /// Forgets runs that records tell of as well: `is_known` says whether a row is among these.
+    pub fn forget(&mut self, is_known: impl Fn(&result::Measurement) -> bool) {
+        self.runs.retain(|lines| !lines.is_told(&is_known));
+    }
+
     /// The runs of which there are rows, each once. Those that records tell of as well are left out: `is_known` says
     /// whether a row is among these.
     pub fn runs(&self, is_known: impl Fn(&result::Measurement) -> bool) -> Vec<Run> {
         let mut runs: Vec<&Lines> = Vec::new();
         for lines in self.runs.iter().filter(|lines| !lines.rows.is_empty()) {
-            let known = |line: &Line| is_known(&line.measurement());
-            if lines.recorded || lines.rows.iter().any(known) {
+            if lines.is_told(&is_known) {
                 continue;
             }
             let same = runs.iter_mut().find(|other| {
@@ -147,6 +162,11 @@ impl Lines {
             (None, Some(heading)) => heading.rows == line.rows,
             (None, None) => true,
         }
+    }
+
+    /// Whether records tell of this run as well.
+    fn is_told(&self, is_known: impl Fn(&result::Measurement) -> bool) -> bool {
+        self.recorded || self.rows.iter().any(|line| is_known(&line.measurement()))
     }
 
     /// Whether all that is there of this run is there of another one, too.
@@ -363,6 +383,18 @@ mod tests {
                 "{item}"
             );
         }
+    }
+
+    #[test]
+    fn the_last_line_is_known() {
+        assert!(is_end(
+            "done: 3 of 3 rows measured; not loading is on purpose"
+        ));
+        assert!(is_end(
+            "interrupted: 7 of 14 rows measured; not loading is on purpose"
+        ));
+        assert!(!is_end("done"));
+        assert!(!is_end("[1/3] udelay 15 us: no samples"));
     }
 
     #[test]
