@@ -3,9 +3,10 @@
 //! `parse` and `report` as a user meets them: what they print where, and how they exit.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 fn xtask(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_xtask"));
@@ -145,6 +146,9 @@ fn a_log_in_two_files_is_one_log() {
     assert_eq!(rows(&parsed.stdout), 6);
 }
 
+/// After this time it is clear that nothing comes any more.
+const HANGS: Duration = Duration::from_secs(60);
+
 /// A `parse --follow` at work.
 struct Following {
     child: Child,
@@ -163,6 +167,15 @@ impl Following {
 
     /// Waits for the next row, and gives its place.
     fn row(&mut self) -> String {
+        use rustix::event::{PollFd, PollFlags, Timespec, poll};
+        let limit = Timespec {
+            tv_sec: HANGS.as_secs().try_into().unwrap(),
+            tv_nsec: 0,
+        };
+        if !self.stderr.buffer().contains(&b'\n') {
+            let mut fds = [PollFd::new(self.stderr.get_ref(), PollFlags::IN)];
+            assert_eq!(poll(&mut fds, Some(&limit)), Ok(1), "no row comes");
+        }
         let mut line = String::new();
         self.stderr.read_line(&mut line).unwrap();
         line.split(' ').next().unwrap().to_owned()
@@ -173,8 +186,25 @@ impl Following {
         rustix::process::kill_process(id, rustix::process::Signal::INT).unwrap();
     }
 
-    fn end(self) -> Outcome {
-        outcome(self.child.wait_with_output().unwrap())
+    fn end(mut self) -> Outcome {
+        let mut outcome = Outcome {
+            status: None,
+            stdout: String::new(),
+            stderr: String::new(),
+        };
+        let stdout = self.child.stdout.as_mut().unwrap();
+        stdout.read_to_string(&mut outcome.stdout).unwrap();
+        self.stderr.read_to_string(&mut outcome.stderr).unwrap();
+        outcome.status = self.child.wait().unwrap().code();
+        outcome
+    }
+}
+
+impl Drop for Following {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
@@ -248,7 +278,8 @@ fn wait_until_read(child: &Child, file: &fs::File) {
     use std::os::unix::fs::MetadataExt as _;
     let file = file.metadata().unwrap();
     let folder = PathBuf::from(format!("/proc/{}", child.id()));
-    loop {
+    let begin = Instant::now();
+    while begin.elapsed() < HANGS {
         let position = folder
             .join("fd")
             .read_dir()
@@ -267,8 +298,9 @@ fn wait_until_read(child: &Child, file: &fs::File) {
         if position == Some(file.len()) {
             return;
         }
-        std::thread::sleep(std::time::Duration::from_millis(10));
+        std::thread::sleep(Duration::from_millis(10));
     }
+    panic!("the log is not read to its end");
 }
 
 #[test]
