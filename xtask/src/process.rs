@@ -134,7 +134,11 @@ impl Group {
     }
 
     /// The same with a given standard input.
-    fn spawn_reading(mut command: Command, stdin: Stdio) -> Result<Self> {
+    ///
+    /// # Errors
+    ///
+    /// See [`Self::spawn`].
+    pub fn spawn_reading(mut command: Command, stdin: Stdio) -> Result<Self> {
         // Its own group: a terminal's Ctrl-C reaches us alone, and we end the children in order.
         let child = command
             .stdin(stdin)

@@ -34,7 +34,7 @@ const TREE_BYTES: u64 = 1_600_000_000;
 const SCRATCH_BYTES: u64 = 2_000_000_000;
 
 /// Making a tree, slow mirrors included.
-const TREE_DEADLINE: Duration = Duration::from_secs(1800);
+pub const TREE_DEADLINE: Duration = Duration::from_secs(1800);
 
 /// A look whether something works at all.
 const PROBE_DEADLINE: Duration = Duration::from_secs(60);
@@ -164,14 +164,26 @@ impl Recipe {
 
 /// The arguments of mmdebstrap that make a tree and write it as tar to standard output.
 fn mmdebstrap_arguments(recipe: &Recipe, is_root: bool, network: &[String]) -> Vec<String> {
+    let mut args = options(
+        is_root,
+        &recipe.architectures(),
+        &recipe.packages(),
+        network,
+    );
+    args.push("--format=tar".to_owned());
+    args.extend(target(&recipe.suites, "-"));
+    args
+}
+
+/// The options of mmdebstrap for whatever is made of such a tree.
+pub fn options(is_root: bool, architectures: &str, packages: &[String], network: &[String]) -> Vec<String> {
     let mut args = vec![
         format!("--mode={}", if is_root { "root" } else { "unshare" }),
         "--variant=essential".to_owned(),
-        "--format=tar".to_owned(),
         "--verbose".to_owned(),
-        format!("--architectures={}", recipe.architectures()),
+        format!("--architectures={architectures}"),
         format!("--keyring={KEYRING}"),
-        format!("--include={}", recipe.packages().join(",")),
+        format!("--include={}", packages.join(",")),
         // A tree that did not survive would not be put into place, so nothing is gained by waiting for the disk.
         "--dpkgopt=force-unsafe-io".to_owned(),
         "--aptopt=APT::Install-Recommends \"false\"".to_owned(),
@@ -182,15 +194,17 @@ fn mmdebstrap_arguments(recipe: &Recipe, is_root: bool, network: &[String]) -> V
             .map(|line| format!("--aptopt={}", line.trim_end_matches(';'))),
     );
     args.extend(LEFT_OUT.iter().map(|option| format!("--dpkgopt={option}")));
-    args.push(recipe.suites[0].name.clone());
-    args.push("-".to_owned());
-    args.extend(
-        recipe
-            .suites
-            .iter()
-            .map(|suite| suite.line.trim().to_owned()),
-    );
     args
+}
+
+/// The arguments after them: where mmdebstrap writes to, and where packages come from, the base first.
+pub fn target(suites: &[Suite], target: &str) -> Vec<String> {
+    let lines = suites.iter().map(|suite| suite.line.trim());
+    [suites[0].name.as_str(), target]
+        .into_iter()
+        .chain(lines)
+        .map(str::to_owned)
+        .collect()
 }
 
 /// A folder or file of the host, seen at a path inside the tree.
@@ -303,22 +317,12 @@ impl Tree {
                 ])
                 .arg("--directory")
                 .arg(path);
-            let mut packages = Packages::default();
             env.pipe(
                 make,
                 unpack,
                 "making the build root",
                 Some(TREE_DEADLINE),
-                &mut |stream, line| {
-                    let counted = (stream == Stream::Err).then(|| packages.take(line));
-                    if let Some((done, total)) = counted.flatten() {
-                        env.emit(Event::Progress {
-                            done,
-                            total: Some(total),
-                            unit: Unit::Packages,
-                        });
-                    }
-                },
+                &mut progress(env),
             )?;
             MOUNT_POINTS.iter().try_for_each(|name| {
                 let path = path.join(name);
@@ -389,8 +393,23 @@ impl Packages {
     }
 }
 
+/// Makes progress events of what mmdebstrap prints.
+pub fn progress(env: &Env<'_>) -> impl FnMut(Stream, &str) {
+    let mut packages = Packages::default();
+    move |stream, line| {
+        let counted = (stream == Stream::Err).then(|| packages.take(line));
+        if let Some((done, total)) = counted.flatten() {
+            env.emit(Event::Progress {
+                done,
+                total: Some(total),
+                unit: Unit::Packages,
+            });
+        }
+    }
+}
+
 /// Where mmdebstrap puts a tree while it makes it.
-enum Scratch {
+pub enum Scratch {
     /// Root's is in the cache, and removed with what a killed mmdebstrap left.
     Own(cache::Scratch),
     /// An ordinary user's has to be where other user ids may go, too: `/var/tmp` or `TMPDIR`, but not `/tmp`, which often is
@@ -399,7 +418,12 @@ enum Scratch {
 }
 
 impl Scratch {
-    fn new(cache: &Cache, is_root: bool) -> Result<Self> {
+    /// For a run of mmdebstrap.
+    ///
+    /// # Errors
+    ///
+    /// The file system refuses.
+    pub fn new(cache: &Cache, is_root: bool) -> Result<Self> {
         if is_root {
             return Ok(Self::Own(cache.scratch("mmdebstrap")?));
         }
@@ -407,7 +431,8 @@ impl Scratch {
         Ok(Self::Shared(folder.unwrap_or_else(|| "/var/tmp".into())))
     }
 
-    fn path(&self) -> &Path {
+    /// The folder.
+    pub fn path(&self) -> &Path {
         match self {
             Self::Own(scratch) => scratch.path(),
             Self::Shared(path) => path,
@@ -417,7 +442,7 @@ impl Scratch {
 
 /// mmdebstrap such that it ends with us. As root it mounts, so it gets namespaces of its own: whatever happens to it, no mount
 /// is left on the machine. For an ordinary user it makes such namespaces itself, and cleans up when all of it is told to end.
-fn mmdebstrap(is_root: bool) -> Command {
+pub fn mmdebstrap(is_root: bool) -> Command {
     if !is_root {
         return tied_group("mmdebstrap");
     }

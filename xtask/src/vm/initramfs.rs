@@ -59,6 +59,25 @@ pub fn build(init: &[u8], module: Option<&[u8]>, orders: &Orders) -> Result<Vec<
     archive(&entries)
 }
 
+/// An archive of files that are unpacked over another one: path, permissions, content. Their folders must be there.
+///
+/// # Errors
+///
+/// A file is larger than the format allows (4 GiB).
+pub fn overlay<'a>(files: impl IntoIterator<Item = (&'a str, u32, &'a [u8])>) -> Result<Vec<u8>> {
+    let entries: Vec<_> = files
+        .into_iter()
+        .map(|(path, permissions, content)| Entry {
+            path,
+            kind: Kind::File {
+                permissions,
+                content,
+            },
+        })
+        .collect();
+    archive(&entries)
+}
+
 /// The entries as a newc archive: numbered in their order, owned by root, made at the beginning of time.
 fn archive(entries: &[Entry<'_>]) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();

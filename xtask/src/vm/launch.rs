@@ -17,10 +17,10 @@ use crate::kernel::build_root::{Bind, Tree};
 use crate::process::Env;
 
 /// Where QEMU in the build root sees the guest's folder.
-const FOLDER: &str = "/vm";
+pub(super) const FOLDER: &str = "/vm";
 
 /// Where QEMU in the build root sees the kernel's folder.
-const KERNEL: &str = "/kernel";
+pub(super) const KERNEL: &str = "/kernel";
 
 /// How long QEMU may take to tell its version.
 const VERSION_DEADLINE: Duration = Duration::from_secs(30);
@@ -140,7 +140,7 @@ impl<'a> Launcher<'a> {
 }
 
 /// A path of the host as QEMU sees it.
-fn seen(path: &Path, binds: &[Bind]) -> PathBuf {
+pub(super) fn seen(path: &Path, binds: &[Bind]) -> PathBuf {
     if Tree::is_overridden() {
         return path.to_owned();
     }

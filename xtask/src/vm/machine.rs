@@ -224,6 +224,17 @@ pub struct Files<'a> {
     pub device_tree: Option<&'a Path>,
 }
 
+/// The files of a guest that somebody types at, as QEMU sees them.
+#[derive(Clone, Copy, Debug)]
+pub struct TypedFiles<'a> {
+    /// The kernel.
+    pub vmlinuz: &'a Path,
+    /// The initramfs.
+    pub initramfs: &'a Path,
+    /// Receives the console.
+    pub console: &'a Path,
+}
+
 impl Machine {
     /// The CPU model that QEMU is told.
     pub fn cpu_model(&self, time: Time) -> &'static str {
@@ -313,23 +324,55 @@ impl Machine {
         }
     }
 
+    /// All arguments of QEMU for a guest that somebody types at: one of a distribution, in real time, whose second serial line
+    /// is QEMU's own standard input and output.
+    pub fn typed_arguments(
+        &self,
+        time: Time,
+        files: TypedFiles<'_>,
+        append: &str,
+    ) -> Vec<OsString> {
+        let cmdline = format!("{} {append}", self.boot_words().join(" "));
+        [
+            self.hardware(),
+            self.time(time),
+            headless(),
+            serial(files.console),
+            words(&[
+                "-chardev",
+                "stdio,id=typed,signal=off",
+                "-serial",
+                "chardev:typed",
+            ]),
+            kernel(files.vmlinuz, files.initramfs, &cmdline),
+        ]
+        .concat()
+    }
+
+    /// What every guest is told.
+    fn boot_words(&self) -> Vec<String> {
+        vec![
+            format!("console={}", self.console),
+            // What a guest writes to the kernel's log must not fall to a rate limit.
+            "printk.devkmsg=on".to_owned(),
+            // A dead kernel ends the machine, at once.
+            "panic=-1".to_owned(),
+            "oops=panic".to_owned(),
+        ]
+    }
+
     /// The kernel's command line.
     ///
     /// # Errors
     ///
     /// It is longer than the kernel takes ([`Class::Usage`]).
     pub fn cmdline(&self, time: Time, append: &str) -> anyhow::Result<String> {
-        let mut words = vec![
-            format!("console={}", self.console),
+        let mut words = self.boot_words();
+        words.extend([
             // Messages for people go to the console, records do not: they would take long.
             "loglevel=7".to_owned(),
             "log_buf_len=4M".to_owned(),
-            // The guest's marks must not fall to a rate limit.
-            "printk.devkmsg=on".to_owned(),
-            // A dead kernel ends the machine, at once.
-            "panic=-1".to_owned(),
-            "oops=panic".to_owned(),
-        ];
+        ]);
         if time == Time::Virtual {
             words.extend(["nokaslr".to_owned(), "norandmaps".to_owned()]);
         }

@@ -16,4 +16,8 @@ pub mod lines;
 #[cfg(feature = "host")]
 pub mod machine;
 #[cfg(feature = "host")]
+pub mod session;
+#[cfg(feature = "host")]
 pub mod supervisor;
+#[cfg(feature = "host")]
+pub mod userland;

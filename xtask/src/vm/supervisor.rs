@@ -21,7 +21,7 @@ use crate::guest::Phase;
 use crate::process::{Env, GRACE, Group, POLL, shell, status_text};
 
 /// What a crashed kernel may still say before it is ended.
-const LAST_WORDS: Duration = Duration::from_secs(5);
+pub(super) const LAST_WORDS: Duration = Duration::from_secs(5);
 
 /// QEMU says so when the guest can't go on, and then waits for somebody to look at it.
 const STUCK: &str = "KVM internal error";
@@ -54,6 +54,11 @@ impl Folder {
     /// What was handed over, as it came.
     pub fn handover(&self) -> PathBuf {
         self.0.join("handover")
+    }
+
+    /// What was shown to somebody who types at the guest.
+    pub fn screen(&self) -> PathBuf {
+        self.0.join("screen.log")
     }
 
     /// What QEMU itself said.
@@ -352,14 +357,14 @@ fn judge(
 }
 
 /// A file that somebody else will write, opened for reading. It is empty, whatever was there before.
-fn grown(path: &Path) -> Result<File> {
+pub(super) fn grown(path: &Path) -> Result<File> {
     File::create(path)
         .and_then(|_| File::open(path))
         .with_context(|| format!("cannot create {}", path.display()))
 }
 
 /// What has been written since the last time.
-fn read_on(file: &mut File) -> Result<Vec<u8>> {
+pub(super) fn read_on(file: &mut File) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes)
         .context("cannot read what the guest wrote")?;
