@@ -11,8 +11,10 @@ mod bench;
 mod delays;
 mod guests;
 mod harness;
+mod memory;
 mod mirror;
 mod module;
+mod pc;
 mod refusals;
 mod rules;
 mod speed;
@@ -57,6 +59,8 @@ fn checks() -> Vec<Check> {
         delays::checks(),
         abort::checks(),
         arm::checks(),
+        // The last one leaves a machine running.
+        pc::checks(),
     ]
     .into_iter()
     .flatten()

@@ -4,6 +4,7 @@
 
 use std::fs::{self, File};
 use std::io::Write as _;
+use std::path::PathBuf;
 use std::process::{ChildStdin, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -52,9 +53,10 @@ pub struct Session<'a> {
     screen: File,
     /// What the screen has shown and nobody has looked at.
     shown: String,
+    folder: Folder,
     console_file: File,
     lines: Lines,
-    console: Console,
+    signs: Console,
     crashed_at: Option<Instant>,
 }
 
@@ -140,11 +142,17 @@ impl<'a> Session<'a> {
             keyboard,
             screen,
             shown: String::new(),
+            folder: folder.clone(),
             console_file,
             lines: Lines::default(),
-            console: Console::default(),
+            signs: Console::default(),
             crashed_at: None,
         })
+    }
+
+    /// The file that receives its console.
+    pub fn console(&self) -> PathBuf {
+        self.folder.console()
     }
 
     /// Types a line, and waits for the next prompt.
@@ -235,7 +243,7 @@ impl<'a> Session<'a> {
             let is_dead = self
                 .crashed_at
                 .is_some_and(|at| at.elapsed() > self.env.scaled(LAST_WORDS));
-            if let (Some(crash), true) = (self.console.crash(), is_dead || ended.is_some()) {
+            if let (Some(crash), true) = (self.signs.crash(), is_dead || ended.is_some()) {
                 return Err(self.failure(Class::Crashed, format!("{crash} during {what}")));
             }
             if let Some(found) = look(&mut self.shown) {
@@ -264,8 +272,8 @@ impl<'a> Session<'a> {
         self.shown.push_str(&String::from_utf8_lossy(&shown));
         for line in self.lines.push(&read_on(&mut self.console_file)?) {
             let line = String::from_utf8_lossy(&line);
-            self.console.take(&line);
-            if self.console.crash().is_some() {
+            self.signs.take(&line);
+            if self.signs.crash().is_some() {
                 self.crashed_at.get_or_insert_with(Instant::now);
             }
             self.env.emit(Event::Output(line.into_owned()));
@@ -282,7 +290,7 @@ impl<'a> Session<'a> {
         let shown = &self.shown[at..];
         Failure::error(
             class,
-            format!("{why}; the PC showed {shown:?}{}", self.console.tail()),
+            format!("{why}; the PC showed {shown:?}{}", self.signs.tail()),
         )
     }
 }

@@ -3,6 +3,7 @@
 //! What checks work with: a scratch folder, children that may fail, this very program as one of them, and a look at what those
 //! leave behind.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -16,6 +17,8 @@ use rustix::process::{Pid, Signal, getpid, kill_process, set_child_subreaper};
 use super::harness::Need;
 use crate::event::Event;
 use crate::process::{self, Env, Group, POLL};
+use crate::vm::session::Session;
+use crate::vm::userland;
 
 /// Past any deadline of the program itself: only a defect gets there.
 const DEADLINE: Duration = Duration::from_secs(3600);
@@ -32,6 +35,8 @@ pub struct Bench<'a> {
     pub env: Env<'a>,
     /// The root of the repository.
     pub repository: PathBuf,
+    /// A PC that stays on between checks, and what its kernel was told.
+    pub pc: Cell<Option<(&'static str, Session<'a>)>>,
     quick: bool,
     long: bool,
     program: PathBuf,
@@ -59,6 +64,7 @@ impl<'a> Bench<'a> {
         Ok(Self {
             env,
             repository: crate::kernel::module::repository(),
+            pc: Cell::default(),
             quick,
             long,
             program,
@@ -91,11 +97,13 @@ impl<'a> Bench<'a> {
             Need::Network => (!has_network())
                 .then(|| "no network: neither a default route nor a proxy".to_owned()),
             Need::Kernels => {
-                if !has_network() && !has_kernels() {
+                if !has_network() && !is_cached("kernels") {
                     return Some("no network to fetch a kernel from, and none in the cache".into());
                 }
                 self.namespaces().err().map(|error| format!("{error:#}"))
             }
+            Need::Userland => (!has_network() && !is_cached(userland::FOLDER))
+                .then(|| "no network to fetch a userland from, and none in the cache".into()),
             Need::Root => {
                 (!rustix::process::geteuid().is_root()).then(|| "this needs root".to_owned())
             }
@@ -446,10 +454,10 @@ fn has_default_route6(routes: &str) -> bool {
     })
 }
 
-/// Whether the cache holds a kernel.
-fn has_kernels() -> bool {
+/// Whether a folder of the cache holds something.
+fn is_cached(name: &str) -> bool {
     crate::cache::folder()
-        .and_then(|folder| Ok(fs::read_dir(folder.join("kernels"))?))
+        .and_then(|folder| Ok(fs::read_dir(folder.join(name))?))
         .is_ok_and(|mut entries| entries.next().is_some())
 }
 

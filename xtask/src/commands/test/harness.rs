@@ -43,6 +43,8 @@ pub enum Need {
     Patience,
     /// A kernel in the cache, or a network to fetch one from; and namespaces to build in.
     Kernels,
+    /// A PC's userland in the cache, or a network to fetch one from.
+    Userland,
     /// A network.
     Network,
     /// To be root.
