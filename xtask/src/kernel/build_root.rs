@@ -176,7 +176,12 @@ fn mmdebstrap_arguments(recipe: &Recipe, is_root: bool, network: &[String]) -> V
 }
 
 /// The options of mmdebstrap for whatever is made of such a tree.
-pub fn options(is_root: bool, architectures: &str, packages: &[String], network: &[String]) -> Vec<String> {
+pub fn options(
+    is_root: bool,
+    architectures: &str,
+    packages: &[String],
+    network: &[String],
+) -> Vec<String> {
     let mut args = vec![
         format!("--mode={}", if is_root { "root" } else { "unshare" }),
         "--variant=essential".to_owned(),

@@ -13,7 +13,7 @@ use super::bench::{Bench, Ended};
 use super::harness::{Check, Need, check};
 use super::memory;
 use crate::kernel::table::TABLE;
-use crate::kernel::{self, Options, module};
+use crate::kernel::{self, Options};
 use crate::vm::session::{HOME, Pc, Session};
 use crate::vm::supervisor::Folder;
 use crate::vm::userland;
@@ -47,6 +47,8 @@ pub fn checks() -> Vec<Check> {
             "",
             every_log,
         ),
+        at("the bundle measures as its page says", "", bundle),
+        at("run waits for no other insmod", "", no_other),
         at("tail -f shows a run as it comes", "", followed),
         at("busybox insmod measures twice", "", busybox),
         at("a flooded log is called incomplete", "", flooded),
@@ -80,18 +82,25 @@ fn at_pc(bench: &Bench<'_>, append: &'static str, look: Look) -> Result<String> 
     Ok(note)
 }
 
+/// Boots a PC to which somebody has copied a bundle, and unpacks that.
 fn boot<'a>(bench: &Bench<'a>, append: &str) -> Result<Session<'a>> {
+    let folder = bench.folder()?;
+    let bundle = folder.join("bundle.tar.gz");
+    let bundle_name = bundle.to_str().context("an odd path")?;
+    bench
+        .end_xtask(&["bundle", "--kernel", TABLE[0].name, "--output", bundle_name])?
+        .exits(0)?;
     let kernel = kernel::prepare(&bench.env, &TABLE[0], &Options::default())?;
-    let module = read(&module::build(&bench.env, &kernel)?)?;
     let userland = read(&userland::ensure(&bench.env, &kernel.cache)?)?;
-    let folder = Folder::new(bench.folder()?);
-    let module_path = format!("{HOME}/messung.ko");
+    let (to, bundle) = (format!("{HOME}/bundle.tar.gz"), read(&bundle)?);
     let pc = Pc {
         userland: &userland,
-        files: vec![(&module_path, 0o644, &module)],
+        files: vec![(&to, 0o644, &bundle)],
         append,
     };
-    Session::boot(bench.env, &kernel, &folder, pc)
+    let mut pc = Session::boot(bench.env, &kernel, &Folder::new(folder), pc)?;
+    pc.run("tar xf bundle.tar.gz && cd messung-*/")?.exits(0)?;
+    Ok(pc)
 }
 
 fn read(path: &std::path::Path) -> Result<Vec<u8>> {
@@ -217,6 +226,67 @@ fn every_log(bench: &Bench<'_>, pc: &mut Session<'_>) -> Result<String> {
     Ok(format!("{} logs", logs.len()))
 }
 
+/// What the bundle's page says.
+fn bundle(bench: &Bench<'_>, pc: &mut Session<'_>) -> Result<String> {
+    pc.run("sudo ./xtask run --module messung.ko --plan quick --json result.json")?
+        .exits(0)?
+        .says("fsleep")?;
+    let measured: Value = json(pc, "cat result.json")?;
+    ensure!(
+        measured["complete"] == true && rows(&measured) == QUICK_ROWS,
+        "run gave {measured}"
+    );
+    pc.run("./xtask report result.json")?
+        .exits(0)?
+        .says("fsleep")?;
+    settle(pc)?;
+    pc.run("./xtask parse /var/log/kern.log --run last --json parsed.json")?
+        .exits(0)?;
+    let parsed = json(pc, "cat parsed.json")?;
+    let log = Log {
+        name: "kern.log".to_owned(),
+        text: pc.run("cat /var/log/kern.log")?.exits(0)?.text,
+    };
+    let here = last_run(bench, &log)?;
+    ensure!(parsed == here, "parsed there {parsed}, and here {here}");
+    // The log knows what was measured, the program that inserted the module where.
+    for key in ["run", "plan", "measurements", "complete"] {
+        ensure!(
+            measured[key] == parsed[key],
+            "{key}: run gives {}, parse gives {}",
+            measured[key],
+            parsed[key]
+        );
+    }
+    nothing_loaded(pc)
+}
+
+/// What a command prints, as JSON.
+fn json(pc: &mut Session<'_>, command: &str) -> Result<Value> {
+    let text = pc.run(command)?.exits(0)?.text;
+    serde_json::from_str(&text).with_context(|| format!("`{command}` printed {text:?}"))
+}
+
+fn nothing_loaded(pc: &mut Session<'_>) -> Result<String> {
+    pc.run("grep messung /proc/modules")?.exits(1)?;
+    Ok(String::new())
+}
+
+fn no_other(_: &Bench<'_>, pc: &mut Session<'_>) -> Result<String> {
+    pc.run("sudo insmod messung.ko 'plan=msleep:100ms*50' &")?;
+    pc.run("until grep -q '^messung .* Loading' /proc/modules; do sleep 0.1; done")?
+        .exits(0)?;
+    pc.run("sudo ./xtask run --module messung.ko --plan quick")?
+        .exits(1)?
+        .says("another messung is being inserted right now")?;
+    // It was refused at once, and not after the other had ended.
+    pc.run("grep messung /proc/modules")?
+        .exits(0)?
+        .says("Loading")?;
+    pc.run("wait")?.says("Input/output error")?;
+    nothing_loaded(pc)
+}
+
 fn followed(_: &Bench<'_>, pc: &mut Session<'_>) -> Result<String> {
     pc.type_line("sudo insmod messung.ko run=42 plan=quick & tail -f /var/log/kern.log")?;
     pc.wait_for("messung: @0000002a-", LOGGED)?;
@@ -250,7 +320,7 @@ fn flooded(bench: &Bench<'_>, pc: &mut Session<'_>) -> Result<String> {
     pc.run_within(
         "sudo insmod messung.ko run=3 'plan=udelay:15us*10,msleep:50ms*60' & sleep 1; \
          sudo sh -c 'line=$(printf somebody:%700s); while pidof insmod >/dev/null; do \
-         i=0; while [ $i -lt 300 ]; do echo \"$line\" >/dev/kmsg; i=$((i + 1)); done; done'; wait",
+         i=0; while [ $i -lt 50 ]; do echo \"$line\" >/dev/kmsg; i=$((i + 1)); done; done'; wait",
         FLOODED,
     )?
     .says("Input/output error")?;
@@ -338,15 +408,17 @@ fn silent(bench: &Bench<'_>, pc: &mut Session<'_>) -> Result<String> {
 
 fn locked(_: &Bench<'_>, pc: &mut Session<'_>) -> Result<String> {
     let answer = pc.run("sudo insmod messung.ko plan=quick")?.exits(1)?;
-    let log = pc.run("sudo dmesg")?.exits(0)?;
-    println!(
-        "{answer} {}",
-        log.text
-            .lines()
-            .rev()
-            .take(5)
-            .collect::<Vec<_>>()
-            .join("\n")
+    ensure!(
+        !answer.text.contains("Input/output error"),
+        "it was not refused: {answer}"
     );
-    Ok(answer.text)
+    pc.run("sudo dmesg")?
+        .exits(0)?
+        .says("Lockdown: insmod: unsigned module loading is restricted")?;
+    pc.run("sudo ./xtask run --module messung.ko --plan quick")?
+        .exits(1)?
+        .says("lockdown=integrity")?
+        .says("--sign-key")?;
+    nothing_loaded(pc)?;
+    Ok(answer.text.trim().to_owned())
 }
