@@ -25,7 +25,7 @@ const RUNS: u32 = 100;
 const PART: usize = 10_000_000;
 
 /// Both programs are timed in turn, so that whatever else goes on slows down both; the best time of each counts.
-const ROUNDS: usize = 5;
+const ROUNDS: usize = 10;
 
 /// How much more memory a large log may take than its runs alone.
 const SLACK_KB: u64 = 2_000;
