@@ -50,6 +50,8 @@ pub fn checks() -> Vec<Check> {
         at("the bundle measures as its page says", "", bundle),
         at("run waits for no other insmod", "", no_other),
         at("tail -f shows a run as it comes", "", followed),
+        at("parse follows what tail -f shows", "", parsed_live),
+        at("parse follows a log that is rotated", "", rotated),
         at("busybox insmod measures twice", "", busybox),
         at("a flooded log is called incomplete", "", flooded),
         at("100 insertions leave nothing", "", |bench, pc| {
@@ -294,6 +296,34 @@ fn followed(_: &Bench<'_>, pc: &mut Session<'_>) -> Result<String> {
     // The shell tells that insmod ended, once there is a prompt.
     pc.interrupt()?.exits(130)?;
     pc.run("wait")?;
+    Ok(String::new())
+}
+
+fn parsed_live(_: &Bench<'_>, pc: &mut Session<'_>) -> Result<String> {
+    pc.type_line(
+        "sudo insmod messung.ko run=43 plan=quick & tail -f /var/log/kern.log | ./xtask parse --follow -",
+    )?;
+    pc.wait_for("run         43, started", LOGGED)?;
+    pc.wait_for("fsleep", LOGGED)?;
+    pc.interrupt()?;
+    pc.run("wait")?.says("Input/output error")?;
+    Ok(String::new())
+}
+
+fn rotated(_: &Bench<'_>, pc: &mut Session<'_>) -> Result<String> {
+    pc.run("./xtask parse --follow /var/log/kern.log >followed.txt 2>&1 & follower=$!")?;
+    insert(pc, "insmod", "run=44 'plan=udelay:15us*10'")?;
+    // What logrotate does.
+    pc.run("sudo mv /var/log/kern.log /var/log/kern.log.1 && sudo systemctl kill -s HUP rsyslog")?
+        .exits(0)?;
+    insert(pc, "insmod", "run=45 'plan=udelay:15us*10'")?;
+    for run in [44, 45] {
+        pc.run_within(
+            &format!("until grep -q 'run         {run}, started' followed.txt; do sleep 0.1; done"),
+            LOGGED,
+        )?;
+    }
+    pc.run("kill -INT $follower; wait")?;
     Ok(String::new())
 }
 
