@@ -82,7 +82,7 @@ fn members(arch: &Arch, series: Series) -> Vec<String> {
     let everywhere = ["Kconfig", "Makefile", "Kbuild"].map(|name| format!("{top}/*/{name}*"));
     let mut members: Vec<String> = names.iter().map(|name| format!("{top}/{name}")).collect();
     members.extend(everywhere);
-    members.push(format!("{top}/arch/{}", arch.kernel));
+    members.extend(arch.source.iter().map(|part| format!("{top}/{part}")));
     // Every architecture's list of system calls is compared with that of x86.
     members.push(format!("{top}/arch/x86/entry/syscalls/syscall_32.tbl"));
     members

@@ -44,6 +44,8 @@ pub struct Arch {
     pub image: &'static str,
     /// Where a build leaves the image; its file name is the target of make.
     pub built_image: &'static str,
+    /// The parts of the kernel's source that are its own.
+    pub source: &'static [&'static str],
     /// What Kbuild is told so that it builds for it.
     pub make: &'static [&'static str],
     /// What a build root takes besides a compiler to build for it.
@@ -123,6 +125,7 @@ pub const AMD64: Arch = Arch {
     qemu_package: "qemu-system-x86",
     image: "vmlinuz",
     built_image: "arch/x86/boot/bzImage",
+    source: &["arch/x86"],
     make: &[],
     packages: &[],
     device_trees: &[],
@@ -137,6 +140,7 @@ pub const ARMHF: Arch = Arch {
     qemu_package: "qemu-system-arm",
     image: "vmlinuz",
     built_image: "arch/arm/boot/zImage",
+    source: &["arch/arm"],
     make: &["ARCH=arm", "CROSS_COMPILE=arm-linux-gnueabihf-"],
     packages: &["qemu-user"],
     device_trees: &["bcm2836-rpi-2-b.dtb"],
@@ -151,6 +155,8 @@ pub const ARM64: Arch = Arch {
     qemu_package: "qemu-system-arm",
     image: "vmlinuz",
     built_image: "arch/arm64/boot/Image",
+    // The vDSO for 32-bit programs is that of 32-bit Arm.
+    source: &["arch/arm64", "arch/arm/vdso"],
     make: &[
         "ARCH=arm64",
         "CROSS_COMPILE=aarch64-linux-gnu-",
