@@ -6,6 +6,8 @@
 //! In virtual time everything here must happen the same way in each boot: no randomness, and no word from the host but
 //! [`Orders`], which are part of the initramfs.
 
+pub mod neighbour;
+mod rtc;
 mod settle;
 
 use std::any::Any;
@@ -24,12 +26,14 @@ use rustix::system::{RebootCommand, reboot};
 use rustix::termios::{self, OptionalActions};
 use serde::{Deserialize, Serialize};
 
+use crate::clocks;
 use crate::insert::witness::{Testimony, Witness};
 use crate::insert::{self, Ending};
 use crate::log::environment;
 use crate::log::kmsg::{self, Record};
 use crate::result::Run;
 use crate::vm::handover::{self, Document};
+use neighbour::{Answers, Neighbour};
 
 /// Where this program stands in the initramfs.
 pub const INIT: &str = "/init";
@@ -60,6 +64,9 @@ pub enum Task {
         /// For tests: end that with a signal, then insert the module once more.
         #[serde(default)]
         abort: Option<Abort>,
+        /// For tests: somebody else works on this CPU meanwhile.
+        #[serde(default)]
+        neighbour: Option<u32>,
     },
     /// Insert the module with each of these in turn, all of which it should refuse.
     Refuse {
@@ -88,6 +95,9 @@ pub struct Report {
     /// How the insertions of [`Task::Refuse`] ended.
     #[serde(default)]
     pub refusals: Vec<Ending>,
+    /// What the neighbour of [`Task::Measure`] saw.
+    #[serde(default)]
+    pub answers: Option<Answers>,
     /// What was measured.
     pub run: Option<Run>,
     /// The processor, as the guest sees it.
@@ -139,12 +149,21 @@ impl Phase {
 const SAYS: &str = "messung-init: ";
 /// What a mark of a phase begins with.
 const MARK: &str = "now ";
+/// What a stamp of CLOCK_MONOTONIC begins with, for the host to compare with its own clock.
+const STAMP: &str = "monotonic ns ";
 
 /// The phase that a line of the console announces.
 pub fn announced(line: &str) -> Option<Phase> {
     let (_, said) = line.split_once(SAYS)?;
     let name = said.strip_prefix(MARK)?.trim_end();
     Phase::ALL.into_iter().find(|phase| phase.name() == name)
+}
+
+/// The guest's CLOCK_MONOTONIC, if a line of the console tells it.
+pub fn stamped(line: &str) -> Option<Duration> {
+    let (_, said) = line.split_once(SAYS)?;
+    let ns = said.strip_prefix(STAMP)?.trim_end().parse().ok()?;
+    Some(Duration::from_nanos(ns))
 }
 
 /// Whether a line of the kernel's log is from a guest's init.
@@ -207,9 +226,11 @@ fn carry_out(task: &Task) -> (Report, String) {
     let mut records = Vec::new();
     let outcome = match task {
         Task::Probe => Ok(()),
-        Task::Measure { parameters, abort } => {
-            try_measure(parameters, *abort, &mut report, &mut records)
-        }
+        Task::Measure {
+            parameters,
+            abort,
+            neighbour,
+        } => try_measure(parameters, *abort, *neighbour, &mut report, &mut records),
         Task::Refuse { parameters } => try_refuse(parameters, &mut report, &mut records),
     };
     if let Err(error) = outcome {
@@ -234,6 +255,7 @@ fn try_refuse(parameters: &[String], report: &mut Report, records: &mut Vec<Reco
 fn try_measure(
     parameters: &str,
     abort: Option<Abort>,
+    neighbour: Option<u32>,
     report: &mut Report,
     records: &mut Vec<Record>,
 ) -> Result<()> {
@@ -241,6 +263,9 @@ fn try_measure(
     // buffer is made large enough (`log_buf_len=`), and what did not fit would show as a gap.
     let mut reader = kmsg::Reader::open()?;
     announce(Phase::Settle);
+    // The clocks are compared from here on: the longer, the more certain, and whatever the looks at them disturb settles.
+    let begin = rtc::edge();
+    stamp();
     let settled = settle::settle()?;
     say(&settled.text());
     if !settled.quiet {
@@ -251,6 +276,7 @@ fn try_measure(
 
     announce(Phase::Measure);
     let module = Path::new(MODULE);
+    let neighbour = neighbour.map(Neighbour::on);
     let ending = match abort {
         None => insert::insert(module, parameters)?,
         Some(abort) => {
@@ -259,13 +285,18 @@ fn try_measure(
             insert::insert(module, AFTERWARDS)?
         }
     };
+    report.answers = neighbour.map(Neighbour::answers).transpose()?;
     report.insertion = Some(ending);
     say(&format!("insertion ended: {}", ending.text()));
+    stamp();
 
     records.extend(reader.drain()?);
     let messages = records.iter().map(|record| record.text.as_str());
     let Testimony { run, problems } = witness.testify(messages, None, ending, reader.lost());
-    report.run = run;
+    let rtc_ppm = begin
+        .and_then(|begin| Some((begin, rtc::edge()?)))
+        .and_then(|(begin, end)| clocks::compare(begin, end));
+    report.run = run.map(|run| run.with_rtc(rtc_ppm));
     report.problems.extend(problems);
     Ok(())
 }
@@ -371,6 +402,11 @@ fn announce(phase: Phase) {
     say(&format!("{MARK}{}", phase.name()));
 }
 
+/// Tells the host what time it is here.
+fn stamp() {
+    say(&format!("{STAMP}{}", rtc::monotonic().as_nanos()));
+}
+
 /// A line in the kernel's log, and so on the console. Where that fails the console must do.
 fn say(text: &str) {
     let written = File::options()
@@ -407,6 +443,15 @@ mod tests {
     }
 
     #[test]
+    fn stamps_are_read_from_the_console() {
+        let line = |text: &str| format!("[    3.141592] {SAYS}{STAMP}{text}\r");
+        let stamp = Duration::new(3, 141_000_000);
+        assert_eq!(stamped(&line("3141000000")), Some(stamp));
+        assert_eq!(stamped(&line("31410x")), None);
+        assert_eq!(stamped("[ 1.0] messung-init: insertion ended"), None);
+    }
+
+    #[test]
     fn orders_survive_json() {
         for task in [
             Task::Probe,
@@ -416,6 +461,7 @@ mod tests {
                     signal: 9,
                     after_ms: 500,
                 }),
+                neighbour: Some(0),
             },
         ] {
             let orders = Orders {

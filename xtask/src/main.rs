@@ -19,6 +19,7 @@
 
 #[cfg(feature = "host")]
 mod cache;
+mod clocks;
 #[cfg(feature = "report")]
 mod commands;
 #[cfg(feature = "report")]
@@ -57,6 +58,9 @@ fn main() -> ExitCode {
         #[cfg(feature = "report")]
         Some((first, rest)) if first == insert::step::SUBCOMMAND => {
             return insert::step::child(rest);
+        }
+        Some((first, [])) if first == guest::neighbour::SUBCOMMAND => {
+            return guest::neighbour::child();
         }
         _ => {}
     }

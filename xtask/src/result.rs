@@ -9,6 +9,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::clocks;
+
 /// The schema that this program writes. Another major number is refused by [`Run::from_json`].
 pub const SCHEMA: &str = "messung-result/1";
 
@@ -182,7 +184,10 @@ pub struct Instrument {
     /// CLOCK_MONOTONIC against CLOCK_MONOTONIC_RAW over the run, in parts per million.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub raw_ppm: Option<f64>,
-    /// The guest's account of time against the host's, in parts per million.
+    /// In a guest: CLOCK_MONOTONIC against the seconds of the real-time clock, in parts per million.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rtc_ppm: Option<f64>,
+    /// In a guest in real time: CLOCK_MONOTONIC against the host's, in parts per million.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_ppm: Option<f64>,
     /// See [`Unknown`].
@@ -319,6 +324,32 @@ pub struct Outlier {
 }
 
 impl Run {
+    /// With what comparing CLOCK_MONOTONIC with the real-time clock gave, and a warning if that is much.
+    pub fn with_rtc(mut self, ppm: Option<f64>) -> Self {
+        if ppm.is_some() {
+            self.instrument.get_or_insert_default().rtc_ppm = ppm;
+        }
+        self.warnings.extend(clocks::warning(
+            "the real-time clock",
+            ppm,
+            "one of them runs at a wrong rate, and if it is the first, so do all numbers",
+        ));
+        self
+    }
+
+    /// The same for the clock of the host of a guest.
+    pub fn with_host(mut self, ppm: Option<f64>) -> Self {
+        if ppm.is_some() {
+            self.instrument.get_or_insert_default().host_ppm = ppm;
+        }
+        self.warnings.extend(clocks::warning(
+            "the host's clock",
+            ppm,
+            "time in the guest does not pass as outside",
+        ));
+        self
+    }
+
     /// Reads a result.
     ///
     /// # Errors

@@ -9,6 +9,7 @@ mod abort;
 mod arm;
 mod bench;
 mod delays;
+mod endurance;
 mod guests;
 mod harness;
 mod memory;
@@ -58,6 +59,7 @@ fn checks() -> Vec<Check> {
         guests::checks(),
         delays::checks(),
         abort::checks(),
+        endurance::checks(),
         arm::checks(),
         // The last one leaves a machine running.
         pc::checks(),

@@ -10,6 +10,7 @@ use anyhow::{Context as _, Result};
 
 use super::build::KernelOptions;
 use super::plan::{PlanOptions, random_id, spoken};
+use crate::clocks;
 use crate::event::{Event, Sink};
 use crate::failure::{Class, Failure};
 use crate::guest::{self, Phase, Report, Task};
@@ -199,13 +200,18 @@ fn measure(
         Time::Virtual => VIRTUAL_RUN,
         Time::Real { .. } => random_id(),
     };
-    let Outcome { received, warnings } = launcher.boot(
+    let Outcome {
+        received,
+        warnings,
+        times,
+    } = launcher.boot(
         folder,
         Guest {
             time,
             task: Task::Measure {
                 parameters: plan.parameters(id),
                 abort: None,
+                neighbour: None,
             },
             module: Some(&module),
             append,
@@ -240,7 +246,11 @@ fn measure(
     for warning in said.iter().skip(told).chain(&report.warnings) {
         env.emit(Event::Warning(warning.clone()));
     }
-    let run = complete(report, platform, said, &log)?;
+    let host_ppm = times
+        // Virtual time has no rate.
+        .filter(|_| time != Time::Virtual)
+        .and_then(|(begin, end)| clocks::compare(begin, end));
+    let run = complete(report, platform, said, &log)?.with_host(host_ppm);
     Ok(Measured { run, log })
 }
 
@@ -249,6 +259,7 @@ fn complete(report: Report, platform: Platform, warnings: Vec<String>, log: &str
     let Report {
         insertion: _,
         refusals: _,
+        answers: _,
         run,
         cpu_model: _,
         problems,

@@ -379,8 +379,7 @@ impl Parts {
                 highest: pair.highest,
             }),
             raw_ppm,
-            host_ppm: None,
-            unknown: Unknown::new(),
+            ..Instrument::default()
         };
         (instrument != Instrument::default()).then_some(instrument)
     }

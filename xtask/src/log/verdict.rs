@@ -7,10 +7,8 @@ use abi::plan::{Function, Measurement};
 use abi::record::Clocks;
 use abi::summary::Summary;
 
+use crate::clocks;
 use crate::result::{State, Verdict};
-
-/// Two clocks of one machine that differ by more than this are worth a warning, in parts per million.
-const PPM_MAX: f64 = 500.0;
 
 /// Judges a row: `median` is the least that its median can be, without which only an early row can be told, and `pair`
 /// what a pair of time stamps costs. None where nothing was promised or sampled.
@@ -53,7 +51,6 @@ pub fn clocks(
     raw_ppm: Option<f64>,
 ) -> (Vec<String>, Vec<String>) {
     let mut disturbances = Vec::new();
-    let mut warnings = Vec::new();
     let mono = end.mono.wrapping_sub(start.mono);
     let boot = end.boot.wrapping_sub(start.boot);
     // The two are read one after the other, so they differ a little even on a machine that never slept.
@@ -73,12 +70,8 @@ pub fn clocks(
             "{lost} of {expected} ticks were lost during the run (jiffies against CLOCK_MONOTONIC)"
         ));
     }
-    if let Some(ppm) = raw_ppm.filter(|ppm| ppm.abs() > PPM_MAX) {
-        warnings.push(format!(
-            "CLOCK_MONOTONIC and CLOCK_MONOTONIC_RAW differ by {ppm:.0} ppm: NTP or PTP bends the clock"
-        ));
-    }
-    (disturbances, warnings)
+    let bent = clocks::warning("CLOCK_MONOTONIC_RAW", raw_ppm, "NTP or PTP bends the clock");
+    (disturbances, bent.into_iter().collect())
 }
 
 #[cfg(test)]

@@ -3,8 +3,9 @@
 //! What the lines of a guest's console tell.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
-use crate::guest::{Phase, announced};
+use crate::guest::{Phase, announced, stamped};
 use crate::log::people;
 
 /// Lines kept for a message.
@@ -35,6 +36,8 @@ const CRASHES: &[(&str, &str)] = &[
 pub enum Sign {
     /// A phase begins.
     Phase(Phase),
+    /// What time it is in the guest, on CLOCK_MONOTONIC.
+    Stamp(Duration),
     /// So many of all rows are measured.
     Row(u64, u64),
     /// The kernel has crashed.
@@ -47,6 +50,9 @@ pub enum Sign {
 pub fn sign(line: &str) -> Option<Sign> {
     if let Some(phase) = announced(line) {
         return Some(Sign::Phase(phase));
+    }
+    if let Some(stamp) = stamped(line) {
+        return Some(Sign::Stamp(stamp));
     }
     if let Some((_, meaning)) = CRASHES.iter().find(|(text, _)| has_words(line, text)) {
         return Some(Sign::Crash(meaning));

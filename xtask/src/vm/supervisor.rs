@@ -15,6 +15,7 @@ use super::console::{Console, Sign};
 use super::handover::{self, Received, Receiver};
 use super::lines::Lines;
 use super::machine::{Accelerator, Machine, Time};
+use crate::clocks::Moment;
 use crate::event::{Event, Unit};
 use crate::failure::{Class, Failure};
 use crate::guest::Phase;
@@ -114,6 +115,8 @@ pub struct Outcome {
     pub received: Received,
     /// What a reader of the result should know.
     pub warnings: Vec<String>,
+    /// The first and the last time that the guest told, on this machine's clock as well.
+    pub times: Option<(Moment, Moment)>,
 }
 
 /// Runs a guest to its end. `command` starts QEMU, which writes to the files of `folder`; `machine` is what it is
@@ -155,11 +158,15 @@ pub fn supervise(
         phase: Phase::Boot,
         since: Instant::now(),
         crashed_at: None,
+        began: Instant::now(),
+        looks: [Duration::ZERO; 2],
+        times: None,
     };
     let mut group = Group::spawn(command)?;
     let end = loop {
         // First whether it has ended, then what it wrote: so nothing is missed.
         let ended = group.try_wait()?;
+        watch.looks = [watch.looks[1], watch.began.elapsed()];
         watch.console(&read_on(&mut console_file)?);
         watch.receiver.push(&read_on(&mut handover_file)?);
         if let Some(status) = ended {
@@ -180,9 +187,15 @@ pub fn supervise(
         console,
         receiver,
         phase,
+        times,
         ..
     } = watch;
-    judge(end, phase, &console, receiver, said.trim_end())
+    let (received, warnings) = judge(end, phase, &console, receiver, said.trim_end())?;
+    Ok(Outcome {
+        received,
+        warnings,
+        times,
+    })
 }
 
 /// How the watch came to its end.
@@ -215,6 +228,11 @@ struct Watch<'a> {
     /// When the phase began.
     since: Instant,
     crashed_at: Option<Instant>,
+    /// When the watch began, on whose time the rest is.
+    began: Instant,
+    /// The last two looks at the console, the earlier first.
+    looks: [Duration; 2],
+    times: Option<(Moment, Moment)>,
 }
 
 impl Watch<'_> {
@@ -245,6 +263,7 @@ impl Watch<'_> {
                 self.env
                     .emit(Event::Step(format!("the guest is {}", phase.name())));
             }
+            Some(Sign::Stamp(monotonic)) => self.time(monotonic),
             Some(Sign::Row(done, total)) => self.env.emit(Event::Progress {
                 done,
                 total: Some(total),
@@ -256,6 +275,13 @@ impl Watch<'_> {
             Some(Sign::Warning) | None => {}
         }
         self.env.emit(Event::Output(line.into_owned()));
+    }
+
+    /// Takes a time that the guest told: since the look before this one.
+    fn time(&mut self, monotonic: Duration) {
+        let now = Moment::seen(monotonic, self.looks[0], self.began.elapsed());
+        let (begin, _) = *self.times.get_or_insert((now, now));
+        self.times = Some((begin, now));
     }
 
     /// Whether QEMU must be ended, and why.
@@ -286,7 +312,7 @@ fn judge(
     console: &Console,
     receiver: Receiver,
     qemu_said: &str,
-) -> Result<Outcome> {
+) -> Result<(Received, Vec<String>)> {
     let during = phase.name();
     let qemu_said = if qemu_said.is_empty() {
         String::new()
@@ -353,7 +379,7 @@ fn judge(
             ),
         )
     })?;
-    Ok(Outcome { received, warnings })
+    Ok((received, warnings))
 }
 
 /// A file that somebody else will write, opened for reading. It is empty, whatever was there before.
@@ -441,8 +467,8 @@ mod tests {
     fn warnings_of_the_kernel_are_kept() {
         let mut console = Console::default();
         console.take("[    3.0] WARNING: CPU: 0 PID: 1 at x.c:1");
-        let outcome = judge(exited(0), Phase::PowerOff, &console, complete(), "").unwrap();
-        assert_eq!(outcome.warnings.len(), 1);
+        let (_, warnings) = judge(exited(0), Phase::PowerOff, &console, complete(), "").unwrap();
+        assert_eq!(warnings.len(), 1);
     }
 
     #[test]

@@ -123,6 +123,7 @@ fn instrument(instrument: &Instrument) -> Option<String> {
     join([
         pair,
         ppm(instrument.raw_ppm, "the raw clock"),
+        ppm(instrument.rtc_ppm, "the real-time clock"),
         ppm(instrument.host_ppm, "the host's clock"),
     ])
 }

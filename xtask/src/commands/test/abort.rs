@@ -57,6 +57,7 @@ fn killed(bench: &Bench<'_>, plan: &str, signal: i32) -> Result<String> {
                 signal,
                 after_ms: AFTER_MS,
             }),
+            neighbour: None,
         },
     )?;
     let expected = format!("aborted insertion ended: signal {signal} ended the insertion");

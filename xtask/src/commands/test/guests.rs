@@ -20,7 +20,7 @@ use super::harness::{Check, Need, check};
 use crate::guest::{Report, Task};
 use crate::insert::Ending;
 use crate::kernel::table::{self, TABLE};
-use crate::kernel::{self, Options, module};
+use crate::kernel::{self, Kernel, Options, module};
 use crate::result::{Measurement, Run};
 use crate::vm::launch::{Guest, Launcher};
 use crate::vm::machine::Time;
@@ -86,6 +86,10 @@ pub fn checks() -> Vec<Check> {
     article("msleep(24 ms) takes 28 ms", msleep_of_24);
     article("usleep_range(110 ms) beats msleep(110 ms)", long_sleeps);
     article("all artefacts for CI are there", artefacts);
+    article(
+        "CLOCK_MONOTONIC agrees with the real-time clock",
+        clocks_agree,
+    );
     article("taint gains just what such a module must add", taint);
     article(
         "the kernel's log has no warning, the module is gone",
@@ -262,6 +266,15 @@ fn taint(measured: &Measured) -> Result<String> {
     Ok(format!("{before} to {after}"))
 }
 
+fn clocks_agree(measured: &Measured) -> Result<String> {
+    let instrument = measured.run.instrument.as_ref();
+    let ppm = instrument
+        .and_then(|instrument| instrument.rtc_ppm)
+        .context("the result does not tell")?;
+    within("their difference in ppm", ppm, -100.0, 100.0)?;
+    Ok(format!("{ppm:+.1} ppm"))
+}
+
 fn artefacts(measured: &Measured) -> Result<String> {
     let file = |name: &str| read(&measured.folder.join(name));
     ensure!(
@@ -353,20 +366,35 @@ fn hangs(bench: &Bench<'_>) -> Result<String> {
     Ok(String::new())
 }
 
-/// Boots the default kernel for a task that the command line does not offer: what its guest tells, and the kernel's log.
+/// Boots the default kernel for a task that the command line does not offer, in virtual time: what its guest tells, and the
+/// kernel's log.
 pub fn carry_out(bench: &Bench<'_>, task: Task) -> Result<(Report, String)> {
+    carry_out_in(bench, task, |_, _| {
+        let time = Time::Virtual;
+        Ok((time, Limits::of(time, Duration::ZERO)))
+    })
+}
+
+/// The same in a time, and within the limits, that `choose` names.
+pub fn carry_out_in(
+    bench: &Bench<'_>,
+    task: Task,
+    choose: impl FnOnce(&Launcher<'_>, &Kernel) -> Result<(Time, Limits)>,
+) -> Result<(Report, String)> {
     let kernel = kernel::prepare(&bench.env, &TABLE[0], &Options::default())?;
     let module = module::build(&bench.env, &kernel)?;
     let init = module::program(&bench.env, &kernel, module::Program::Guest)?;
     let folder = bench.folder()?;
-    let outcome = Launcher::new(bench.env, &kernel, &init)?.boot(
+    let launcher = Launcher::new(bench.env, &kernel, &init)?;
+    let (time, limits) = choose(&launcher, &kernel)?;
+    let outcome = launcher.boot(
         &Folder::new(&folder),
         Guest {
-            time: Time::Virtual,
+            time,
             task,
             module: Some(&module),
             append: "",
-            limits: Limits::of(Time::Virtual, Duration::ZERO),
+            limits,
         },
     )?;
     let report = serde_json::from_str(&outcome.received.report)?;
@@ -384,6 +412,7 @@ fn no_iterations(bench: &Bench<'_>) -> Result<String> {
         Task::Measure {
             parameters: "iterations=0".to_owned(),
             abort: None,
+            neighbour: None,
         },
     )?;
     let refusal = Some(Ending::Errno(Errno::INVAL.raw_os_error()));
