@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Guests of other architectures: 32-bit and 64-bit Arm.
+//! Other architectures: guests of 32-bit and 64-bit Arm, and what must not depend on the width of a machine.
 
 use std::path::Path;
 
@@ -10,6 +10,8 @@ use super::bench::Bench;
 use super::delays::all_contexts;
 use super::guests::{Measured, all_rows, measure, no_trace, row, steady_udelay};
 use super::harness::{Check, Need, check};
+use super::userland::tests_pass;
+use crate::kernel::{self, Options, module, table};
 use crate::result::Run;
 
 const NEEDS: &[Need] = &[Need::Guests, Need::Kernels];
@@ -20,6 +22,14 @@ const S: u64 = 1_000_000_000;
 /// The checks of this file.
 pub fn checks() -> Vec<Check> {
     vec![
+        check("arm: abi's tests on 32 bits", &[Need::Kernels], |bench| {
+            on_32_bits(bench, &["--package=abi"])
+        }),
+        check("arm: percentiles on 32 bits", &[Need::Kernels], |bench| {
+            // As init in a guest, which computes them, has them.
+            let init = ["--package=xtask", "--no-default-features"];
+            on_32_bits(bench, &[&init[..], &["log::distribution"]].concat())
+        }),
         check("arm: a Raspberry Pi 2 gives all rows", NEEDS, pi),
         check(
             "arm: armmp-virt gives all rows, twice the same",
@@ -44,6 +54,19 @@ pub fn checks() -> Vec<Check> {
             |bench| everything(bench, "arm64"),
         ),
     ]
+}
+
+/// Runs tests that are built for 32-bit Arm, by QEMU's emulation of just a program. What they compare with are fixed values,
+/// the same as on the machine at hand.
+fn on_32_bits(bench: &Bench<'_>, selection: &[&str]) -> Result<String> {
+    let kernel = kernel::prepare(&bench.env, table::find("armmp")?, &Options::default())?;
+    let target = kernel.row.arch.rust_target;
+    let mut test = module::cargo(&bench.env, &kernel, "test")?;
+    test.arg(format!("--target={target}"))
+        .arg("--config")
+        .arg(format!(r#"target.{target}.runner="qemu-arm""#))
+        .args(selection);
+    tests_pass(bench, test)
 }
 
 /// Few samples: it runs in real time, and what it measures says nothing.

@@ -113,7 +113,8 @@ fn narrow(bench: &Bench<'_>) -> Result<String> {
     tests_pass(bench, test)
 }
 
-fn tests_pass(bench: &Bench<'_>, command: Command) -> Result<String> {
+/// Runs a `cargo test`, which must run tests, all of which must pass.
+pub fn tests_pass(bench: &Bench<'_>, command: Command) -> Result<String> {
     let ended = bench.succeed(command)?;
     let Counts { passed, ignored } = counts(&ended.out);
     ensure!(passed > 0, "no test ran: {ended}");
