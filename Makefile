@@ -7,24 +7,58 @@ ifeq ($(strip $(KDIR)),)
 $(error KDIR is empty: give the kernel folder to build for, as in make KDIR=/usr/src/linux)
 endif
 
-# The kernel's own compiler, where it is here: another name for it already makes Kbuild warn.
-kernel_cc := $(shell sed -n 's/^CONFIG_CC_VERSION_TEXT="\([^ ]*\) .*/\1/p' $(KDIR)/.config 2>/dev/null)
+# Where the kernel's configuration and metadata are: O= counts from here, not from KDIR.
+objtree := $(if $(O),$(abspath $(O)),$(KDIR))
+config = $(shell sed -n 's/^$(1)="\{0,1\}\([^"]*\)"\{0,1\}$$/\1/p' $(objtree)/.config 2>/dev/null)
+
+# The kernel's own compiler, where it is here: another name for it already makes Kbuild warn. Clang comes with its tools.
 ifeq ($(origin CC)$(LLVM),default)
-export_cc := $(if $(shell command -v $(kernel_cc) 2>/dev/null),CC=$(kernel_cc))
+ifeq ($(call config,CONFIG_CC_IS_CLANG),y)
+tools := LLVM=1
+else
+kernel_cc := $(firstword $(call config,CONFIG_CC_VERSION_TEXT))
+tools := $(if $(shell command -v $(kernel_cc) 2>/dev/null),CC=$(kernel_cc))
+endif
 endif
 
 # Type information for BTF would need a vmlinux, which a kernel folder often lacks.
-kbuild = $(MAKE) -C $(KDIR) M=$(CURDIR) $(if $(MO),MO=$(MO)) CONFIG_DEBUG_INFO_BTF_MODULES= $(export_cc)
+kbuild = $(MAKE) -C $(KDIR) M=$(CURDIR) $(if $(O),O=$(objtree)) $(if $(MO),MO=$(abspath $(MO))) CONFIG_DEBUG_INFO_BTF_MODULES= $(tools)
 
-.PHONY: modules modules_install clean help
+# The rustc that wrote the kernel's Rust metadata; rustc itself would say no more than that it can't find a crate.
+metadata := $(objtree)/rust/libcore.rmeta
+metadata_rustc = $(shell head -c 512 $(metadata) | tr -c '[:print:]' '\n' | sed -n 's/.*\(rustc [0-9]\)/\1/p')
+rustc = $(shell $(or $(RUSTC),rustc) --version 2>/dev/null)
+remedy := `cargo xtask build` builds for a stock Debian kernel, `cargo xtask doctor` says what other kernels take
+
+define check
+$(if $(wildcard $(KDIR)/Makefile),,$(error $(KDIR) is no kernel folder (it has no Makefile): $(remedy)))
+$(if $(filter y,$(call config,CONFIG_RUST))$(if $(wildcard $(objtree)/.config),,unknown),,$(error the kernel in $(objtree) is built without Rust (CONFIG_RUST), so no Rust module fits it: boot one with Rust, or measure one by `cargo xtask vm`))
+$(if $(wildcard $(metadata)),,$(error $(objtree) has no Rust metadata (rust/libcore.rmeta), as the headers of many distributions: $(remedy)))
+$(if $(filter-out $(subst $() ,_,$(rustc)),$(subst $() ,_,$(metadata_rustc))),$(error the Rust metadata of $(objtree) takes "$(metadata_rustc)", and rustc here is "$(or $(rustc),missing)": $(remedy)))
+endef
+
+.PHONY: modules modules_install clean rust-analyzer help check
 modules modules_install clean:
 	+$(kbuild) $@
 
+# What an editor wants to know: all crates, in rust-project.json. The kernel's script knows nothing of our bindings, which the build makes.
+rust-analyzer: modules
+	+$(kbuild) $@
+	@sed -i 's|"RUST_MODFILE":|"MESSUNG_BINDINGS": "$(or $(abspath $(MO)),$(CURDIR))/messung/bindings.rs",\n                &|' $(if $(MO),$(MO)/)rust-project.json
+
+modules rust-analyzer: check
+check:
+	@:$(check)
+
 help:
-	@echo 'make [KDIR=...] [MO=...]   build messung.ko for the running kernel, or the one in KDIR;'
-	@echo '                           MO=DIR puts all that is made into DIR'
-	@echo 'make modules_install       install it'
+	@echo 'make                       build messung.ko for the running kernel'
+	@echo 'make modules_install       install it (INSTALL_MOD_PATH=DIR: below DIR)'
 	@echo 'make clean                 remove what was made'
+	@echo 'make rust-analyzer         make rust-project.json, for editors'
+	@echo
+	@echo '  KDIR=DIR                 for the kernel in DIR, a built kernel or its headers; now $(KDIR)'
+	@echo '  O=DIR                    with its output in DIR, where KDIR is a source tree'
+	@echo '  MO=DIR                   put all that is made into DIR'
+	@echo '  LLVM=1, CC=, RUSTC=      other tools than those that the kernel names'
 	@echo
 	@echo 'sudo insmod messung.ko     measure; ends with "Input/output error", as it should'
-	@echo 'KDIR is now $(KDIR)'

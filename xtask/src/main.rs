@@ -24,6 +24,8 @@ mod clocks;
 mod commands;
 #[cfg(feature = "report")]
 mod compare;
+#[cfg(feature = "host")]
+mod doctor;
 mod event;
 mod failure;
 #[cfg(all(test, feature = "report"))]

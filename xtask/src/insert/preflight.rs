@@ -3,6 +3,7 @@
 //! Looks, before anything is inserted, for what would make the kernel refuse or the measurement fail.
 
 use std::fs;
+use std::path::Path;
 
 use super::module_file::{ModuleFile, machine_fits, machine_name};
 use crate::PROGRAM;
@@ -28,17 +29,25 @@ pub struct System {
 impl System {
     /// As it is now.
     pub fn now() -> Self {
-        let read = |path: &str| fs::read_to_string(path).ok();
         let uname = rustix::system::uname();
+        Self::seen_in(
+            Path::new("/"),
+            uname.release().to_string_lossy().into_owned(),
+            uname.machine().to_string_lossy().into_owned(),
+        )
+    }
+
+    /// What the files below a root folder say of a kernel.
+    pub fn seen_in(root: &Path, release: String, machine: String) -> Self {
+        let read = |path: &str| fs::read_to_string(root.join(path)).ok();
+        let is = |path: &str, wanted: &str| read(path).is_some_and(|value| value.trim() == wanted);
         Self {
-            release: uname.release().to_string_lossy().into_owned(),
-            machine: uname.machine().to_string_lossy().into_owned(),
-            modules: environment::modules(),
-            modules_disabled: read("/proc/sys/kernel/modules_disabled")
-                .is_some_and(|value| value.trim() == "1"),
-            lockdown: read("/sys/kernel/security/lockdown"),
-            signatures_enforced: read("/sys/module/module/parameters/sig_enforce")
-                .is_some_and(|value| value.trim() == "Y"),
+            release,
+            machine,
+            modules: read("proc/modules"),
+            modules_disabled: is("proc/sys/kernel/modules_disabled", "1"),
+            lockdown: read("sys/kernel/security/lockdown"),
+            signatures_enforced: is("sys/module/module/parameters/sig_enforce", "Y"),
         }
     }
 
@@ -102,7 +111,7 @@ impl System {
     }
 
     /// What makes this kernel ask for signatures, if it does.
-    fn policy(&self) -> Option<String> {
+    pub fn policy(&self) -> Option<String> {
         let locked = self.lockdown.as_deref().and_then(selected);
         match locked {
             Some(level) if level != "none" => Some(format!(
@@ -124,7 +133,7 @@ const NO_MODULES: &str = if cfg!(feature = "host") {
 };
 
 /// How a module gets a signature that the kernel trusts.
-fn how_to_sign() -> String {
+pub fn how_to_sign() -> String {
     format!(
         "Make a key once, let the firmware trust it (the next boot asks for the password that mokutil wants), and sign with it:
   openssl req -new -x509 -newkey rsa:2048 -nodes -days 3650 -subj /CN=messung/ -keyout MOK.key -outform DER -out MOK.der

@@ -38,7 +38,7 @@ pub fn rustc_version(text: &str) -> Option<&str> {
 
 /// The rustc that wrote a crate's metadata: a text that starts with `rustc ` follows the header, its length before it
 /// (in seven bits a byte; no rustc has yet named itself in more than 127 letters).
-fn metadata_rustc(metadata: &[u8]) -> Option<&str> {
+pub fn metadata_rustc(metadata: &[u8]) -> Option<&str> {
     let head = &metadata[..metadata.len().min(512)];
     if !head.starts_with(b"rust") {
         return None;
