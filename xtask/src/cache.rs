@@ -229,15 +229,25 @@ pub fn folder() -> Result<PathBuf> {
     }
 }
 
+/// Bytes that the file system of a path has left for us; of one that is not there yet, that of the folder it would be made in.
+///
+/// # Errors
+///
+/// The system cannot tell.
+pub fn space(path: &Path) -> Result<u64> {
+    let there = path.ancestors().find(|path| path.exists());
+    let stat = rustix::fs::statvfs(there.unwrap_or(path))
+        .with_context(|| format!("cannot tell how much space {} has", path.display()))?;
+    Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+}
+
 /// Fails unless the file system of `path` has `needed` bytes left for us.
 ///
 /// # Errors
 ///
 /// There is less; the message says what is needed and what is there.
 pub fn require_space(path: &Path, needed: u64, what: &str) -> Result<()> {
-    let stat = rustix::fs::statvfs(path)
-        .with_context(|| format!("cannot tell how much space {} has", path.display()))?;
-    let available = stat.f_bavail.saturating_mul(stat.f_frsize);
+    let available = space(path)?;
     if available < needed {
         bail!(
             "no space on the disk: {what} needs {} in {}, and {} are available; \

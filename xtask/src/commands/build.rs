@@ -5,6 +5,7 @@
 use std::path::PathBuf;
 
 use crate::{
+    doctor::{self, Route, machine::Machine},
     kernel::{self, module, table},
     process::{Env, Interrupt},
     ui::Ui,
@@ -13,9 +14,9 @@ use crate::{
 /// Which kernel, and how it is fetched. Shared with `vm`.
 #[derive(clap::Args)]
 pub struct KernelOptions {
-    /// The row of the table of kernels
-    #[arg(long, value_name = "ROW", default_value = "amd64")]
-    pub kernel: String,
+    /// The row of the table of kernels; `vm` takes amd64 where none is named, `build` the running kernel
+    #[arg(long, value_name = "ROW")]
+    pub kernel: Option<String>,
     /// Debian's archive, instead of the mirror that this machine uses
     #[arg(long, value_name = "URL", value_parser = mirror)]
     pub mirror: Option<String>,
@@ -48,8 +49,13 @@ impl KernelOptions {
             mirror,
             strict_dates,
             refresh,
+            release: None,
         };
-        Ok((table::find(&kernel)?, options))
+        let row = match kernel {
+            Some(name) => table::find(&name)?,
+            None => &table::TABLE[0],
+        };
+        Ok((row, options))
     }
 }
 
@@ -80,9 +86,9 @@ fn mirror(text: &str) -> Result<String, String> {
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
-  cargo xtask build                       for Debian's newest supported kernel
+  cargo xtask build                       for the running kernel
+  cargo xtask build --kernel amd64        for Debian's newest supported kernel
   cargo xtask build --kernel rt-amd64     for its real-time flavour
-  cargo xtask build --refresh             look for a newer release first
   cargo xtask build --kdir ~/linux/out    for a kernel folder of your own, with your own tools
 
 The path of messung.ko is printed to standard output.")]
@@ -105,12 +111,29 @@ pub fn run(options: Options, ui: &Ui) -> anyhow::Result<()> {
     };
     let module = match kdir {
         Some(kdir) => module::build_for_folder(&env, &kdir)?,
+        None if kernel.kernel.is_none() => for_running_kernel(&env, kernel.resolve()?.1)?,
         None => {
             let (row, options) = kernel.resolve()?;
             module::build(&env, &kernel::prepare(&env, row, &options)?)?
         }
     };
     ui.print(&format!("{}\n", module.display()))
+}
+
+/// Builds for the running kernel: with this machine's tools where they fit, else in the build root, where the kernel is Debian's.
+///
+/// # Errors
+///
+/// Neither can be; or it does not build.
+pub fn for_running_kernel(env: &Env<'_>, options: kernel::Options) -> anyhow::Result<PathBuf> {
+    match doctor::route(env)? {
+        Route::Make(kdir) => module::build_for_folder(env, &kdir),
+        Route::BuildRoot(row) => {
+            let release = Some(Machine::now().system.release);
+            let options = kernel::Options { release, ..options };
+            module::build(env, &kernel::prepare(env, row, &options)?)
+        }
+    }
 }
 
 #[cfg(test)]

@@ -9,6 +9,8 @@ mod bundle;
 #[cfg(feature = "host")]
 mod clean;
 mod compare;
+#[cfg(feature = "host")]
+mod doctor;
 mod parse;
 mod plan;
 mod report;
@@ -76,6 +78,9 @@ pub enum Command {
     #[cfg(feature = "host")]
     /// Remove everything that was downloaded and built
     Clean(clean::Options),
+    #[cfg(feature = "host")]
+    /// Tell what this machine has and lacks for measuring, and what mends it
+    Doctor(doctor::Options),
     /// Read a kernel log that holds a run, and report as `vm` does
     Parse(parse::Options),
     /// Show results that were saved as JSON
@@ -101,6 +106,8 @@ impl Command {
             Self::Compare(options) => compare::run(options, ui),
             #[cfg(feature = "host")]
             Self::Clean(options) => clean::run(options, ui),
+            #[cfg(feature = "host")]
+            Self::Doctor(options) => doctor::run(options, ui),
             Self::Parse(options) => parse::run(options, ui),
             Self::Report(options) => report::run(options, ui),
             Self::Run(options) => run::run(options, ui),

@@ -164,11 +164,7 @@ pub fn run(options: Options, ui: &Ui) -> Result<()> {
 /// The module for the running kernel.
 #[cfg(feature = "host")]
 fn build(env: &Env<'_>) -> Result<PathBuf> {
-    let release = System::now().release;
-    crate::kernel::module::build_for_folder(
-        env,
-        &Path::new("/lib/modules").join(release).join("build"),
-    )
+    super::build::for_running_kernel(env, Default::default())
 }
 
 /// A board builds nothing; clap asks for `--module` there.

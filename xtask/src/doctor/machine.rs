@@ -151,7 +151,11 @@ impl Machine {
         let seen = |name: &str| resolve(&self.root, &path.join(name));
         let has = |name: &str| seen(name).exists();
         let text = |name: &str| fs::read_to_string(seen(name)).ok();
-        let metadata = ["rust/libcore.rmeta", "rust/libkernel.rmeta", "rust/libmacros.so"];
+        let metadata = [
+            "rust/libcore.rmeta",
+            "rust/libkernel.rmeta",
+            "rust/libmacros.so",
+        ];
         Folder {
             path: path.to_owned(),
             is_there: has("Makefile") && has("include/config/auto.conf"),
@@ -263,9 +267,18 @@ mod tests {
     fn relatives_of_distributions_are_known() {
         for (text, expected) in [
             ("ID=debian\n", Distribution::Debian),
-            ("NAME=\"x\"\nID=ubuntu\nID_LIKE=debian\n", Distribution::Ubuntu),
-            ("ID=linuxmint\nID_LIKE=\"ubuntu debian\"\n", Distribution::Ubuntu),
-            ("ID=\"rocky\"\nID_LIKE=\"rhel centos fedora\"\n", Distribution::Fedora),
+            (
+                "NAME=\"x\"\nID=ubuntu\nID_LIKE=debian\n",
+                Distribution::Ubuntu,
+            ),
+            (
+                "ID=linuxmint\nID_LIKE=\"ubuntu debian\"\n",
+                Distribution::Ubuntu,
+            ),
+            (
+                "ID=\"rocky\"\nID_LIKE=\"rhel centos fedora\"\n",
+                Distribution::Fedora,
+            ),
             ("ID=manjaro\nID_LIKE=arch\n", Distribution::Arch),
             ("ID=void\n", Distribution::Other),
             ("", Distribution::Other),
@@ -276,7 +289,8 @@ mod tests {
 
     #[test]
     fn the_kernels_minimum_is_read() {
-        let script = "case \"$1\" in\nrustc)\n\techo 1.85.0\n\t;;\nbindgen)\n\techo 0.71.1\n\t;;\n*)\n";
+        let script =
+            "case \"$1\" in\nrustc)\n\techo 1.85.0\n\t;;\nbindgen)\n\techo 0.71.1\n\t;;\n*)\n";
         assert_eq!(minimum(script, "bindgen"), Some("0.71.1"));
         assert_eq!(minimum(script, "pahole"), None);
     }

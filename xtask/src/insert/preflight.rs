@@ -144,7 +144,7 @@ or switch Secure Boot off"
 }
 
 /// The word in brackets.
-fn selected(choices: &str) -> Option<&str> {
+pub fn selected(choices: &str) -> Option<&str> {
     let (_, rest) = choices.split_once('[')?;
     rest.split_once(']').map(|(word, _)| word)
 }

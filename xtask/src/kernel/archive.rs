@@ -453,6 +453,31 @@ fn default_mirror(env: &Env<'_>) -> Result<String> {
         })
 }
 
+/// The mirror that would be used, if it answers: its index of Debian's current release is fetched, and thrown away.
+///
+/// # Errors
+///
+/// No mirror is known, or it does not answer.
+pub fn reach_mirror(env: &Env<'_>) -> Result<String> {
+    const HELPER: &str = "/usr/lib/apt/apt-helper";
+    let mirror = default_mirror(env)?;
+    let folder = tempfile::tempdir().context("cannot make a folder for a download")?;
+    let mut command = command(HELPER, &["-o", "Acquire::http::Timeout=10"]);
+    command
+        .args([
+            "-o",
+            "Acquire::https::Timeout=10",
+            "-o",
+            "Acquire::Retries=0",
+        ])
+        .args(["-o", "APT::Sandbox::User=", "download-file"])
+        .arg(format!("{mirror}/dists/stable/InRelease"))
+        .arg(folder.path().join("InRelease"));
+    env.run(command, "asking the mirror", Some(QUERY_DEADLINE))
+        .with_context(|| format!("the mirror {mirror} does not answer"))?;
+    Ok(mirror)
+}
+
 /// The first repository that is Debian's own.
 fn debian_mirror(targets: &str) -> Option<String> {
     targets

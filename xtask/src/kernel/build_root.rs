@@ -33,6 +33,9 @@ const TREE_BYTES: u64 = 1_600_000_000;
 /// What mmdebstrap takes while it makes one: the tree and its packages.
 const SCRATCH_BYTES: u64 = 2_000_000_000;
 
+/// What making one takes in all.
+pub const BYTES: u64 = TREE_BYTES + SCRATCH_BYTES;
+
 /// Making a tree, slow mirrors included.
 pub const TREE_DEADLINE: Duration = Duration::from_secs(1800);
 
@@ -461,7 +464,7 @@ pub fn mmdebstrap(is_root: bool) -> Command {
 fn require_tree_space(cache: &Path, scratch: &Path) -> Result<()> {
     let device = |path: &Path| path.metadata().ok().map(|data| data.dev());
     if device(cache) == device(scratch) {
-        return require_space(cache, TREE_BYTES + SCRATCH_BYTES, "making the build root");
+        return require_space(cache, BYTES, "making the build root");
     }
     require_space(cache, TREE_BYTES, "the build root")?;
     require_space(scratch, SCRATCH_BYTES, "making the build root")
@@ -504,12 +507,8 @@ pub fn ensure_namespaces(env: &Env<'_>) -> Result<()> {
         })
 }
 
-/// What building a tree needs of the host: installed by apt, after saying so, where we are root on Debian or Ubuntu.
-///
-/// # Errors
-///
-/// It is missing and cannot be installed; the message says what to install.
-pub fn ensure_host_tools(env: &Env<'_>) -> Result<()> {
+/// The packages, as Debian calls them, that building a tree needs and the host lacks.
+pub fn missing_host_tools() -> Vec<&'static str> {
     let mut missing = Vec::new();
     if find_program("mmdebstrap").is_none() {
         missing.push("mmdebstrap");
@@ -517,6 +516,16 @@ pub fn ensure_host_tools(env: &Env<'_>) -> Result<()> {
     if !Path::new(KEYRING).exists() {
         missing.push("debian-archive-keyring");
     }
+    missing
+}
+
+/// What building a tree needs of the host: installed by apt, after saying so, where we are root on Debian or Ubuntu.
+///
+/// # Errors
+///
+/// It is missing and cannot be installed; the message says what to install.
+pub fn ensure_host_tools(env: &Env<'_>) -> Result<()> {
+    let missing = missing_host_tools();
     if missing.is_empty() {
         return Ok(());
     }

@@ -39,6 +39,8 @@ pub struct Options {
     pub strict_dates: bool,
     /// Look for a newer release.
     pub refresh: bool,
+    /// Just this release, whatever is newer.
+    pub release: Option<String>,
 }
 
 /// What is known of a kernel folder; `info.json` in it.
@@ -111,7 +113,8 @@ impl Kernel {
 /// The archive has no such kernel or cannot be reached, the build root cannot be made, a proof fails, or the user interrupts.
 pub fn prepare(env: &Env<'_>, row: &'static Row, options: &Options) -> Result<Kernel> {
     let cache = Cache::open(env)?;
-    let cached = cached(&cache, row).filter(|_| !options.refresh);
+    let wanted = options.release.as_deref();
+    let cached = cached(&cache.join(""), row, wanted).filter(|_| !options.refresh);
     if let Some(info) = cached {
         return kernel(env, cache, row, info);
     }
@@ -121,11 +124,13 @@ pub fn prepare(env: &Env<'_>, row: &'static Row, options: &Options) -> Result<Ke
     build_root::ensure_namespaces(env)?;
     build_root::ensure_host_tools(env)?;
     let archive = Archive::open(*env, &cache, row.arch.debian, options)?;
-    let info = fetch(env, &cache, &archive, row)?;
-    let pinned = Pinned {
-        release: info.release.clone(),
-    };
-    cache.write(row_file(row), &json(&pinned)?)?;
+    let info = fetch(env, &cache, &archive, row, wanted)?;
+    if wanted.is_none() {
+        let pinned = Pinned {
+            release: info.release.clone(),
+        };
+        cache.write(row_file(row), &json(&pinned)?)?;
+    }
     kernel(env, cache, row, info)
 }
 
@@ -143,16 +148,22 @@ fn kernel(env: &Env<'_>, cache: Cache, row: &'static Row, info: Info) -> Result<
     })
 }
 
-/// The kernel that the cache has for a row, if it has all of it.
-fn cached(cache: &Cache, row: &Row) -> Option<Info> {
-    let pinned: Pinned = read_json(&cache.join(row_file(row)))?;
-    let info: Info = read_json(&cache.join(kernel_folder(&pinned.release)).join("info.json"))?;
+/// The kernel that a cache folder has for a row, or for just that release of it, if it has all of it.
+fn cached(cache: &Path, row: &Row, release: Option<&str>) -> Option<Info> {
+    let pinned = || read_json::<Pinned>(&cache.join(row_file(row))).map(|pinned| pinned.release);
+    let release = release.map(str::to_owned).or_else(pinned)?;
+    let info: Info = read_json(&cache.join(kernel_folder(&release)).join("info.json"))?;
     let is_whole = is_up_to_date(cache, row, &info) || Tree::is_overridden();
     is_whole.then_some(info)
 }
 
+/// Whether a cache folder has all of a row's kernel. It may be gone again at once: nothing is locked.
+pub fn is_in_cache(cache: &Path, row: &Row) -> bool {
+    cached(cache, row, None).is_some()
+}
+
 /// Whether a kernel was built as its row asks for now, if it was built, and its build root is there.
-fn is_up_to_date(cache: &Cache, row: &Row, info: &Info) -> bool {
+fn is_up_to_date(cache: &Path, row: &Row, info: &Info) -> bool {
     info.settings == settings_hash(row) && cache.join(format!("trees/{}", info.tree)).is_dir()
 }
 
@@ -162,8 +173,17 @@ fn settings_hash(row: &Row) -> Option<String> {
 }
 
 /// Looks for the best release in the row's suites, in order, and makes all that is missing for it.
-fn fetch(env: &Env<'_>, cache: &Cache, archive: &Archive<'_>, row: &'static Row) -> Result<Info> {
-    let mut looked = Looked::default();
+fn fetch(
+    env: &Env<'_>,
+    cache: &Cache,
+    archive: &Archive<'_>,
+    row: &'static Row,
+    wanted: Option<&str>,
+) -> Result<Info> {
+    let mut looked = Looked {
+        wanted,
+        ..Looked::default()
+    };
     // Most often the first suite will do, and the others need not be looked at.
     for source in row.sources {
         looked.look(archive, row, source)?;
@@ -192,14 +212,16 @@ fn is_refusal(error: &anyhow::Error) -> bool {
 
 /// What has been seen of a row's suites so far.
 #[derive(Default)]
-struct Looked {
+struct Looked<'a> {
+    /// Just this release, where one is wanted.
+    wanted: Option<&'a str>,
     offers: Vec<Offer>,
     /// The kernel's suite and those of its build root, where all of them are usable.
     suites: Vec<Option<(Suite, Vec<Suite>)>>,
     warnings: Vec<String>,
 }
 
-impl Looked {
+impl Looked<'_> {
     /// Looks at one more of a row's suites.
     fn look(&mut self, archive: &Archive<'_>, row: &Row, source: &table::Source) -> Result<()> {
         let mut root = Vec::new();
@@ -219,7 +241,8 @@ impl Looked {
             .find(|suite| suite.name == source.suite)
             .cloned()
             .with_context(|| format!("the table names {} without its root", source.suite))?;
-        let releases = archive.releases(&suite, row.flavour)?;
+        let mut releases = archive.releases(&suite, row.flavour)?;
+        releases.retain(|release| self.wanted.is_none_or(|wanted| release.name == wanted));
         self.offers.push(table::offer(row, &releases));
         self.suites.push(Some((suite, root)));
         Ok(())
@@ -242,6 +265,12 @@ impl Looked {
         row: &'static Row,
     ) -> Result<Info> {
         let (place, release, warning) = table::choose(row, &self.offers).map_err(|error| {
+            let error = match self.wanted {
+                Some(wanted) => error.context(format!(
+                    "Debian's archive does not have the kernel {wanted}: upgrade, and boot the kernel that comes with that"
+                )),
+                None => error,
+            };
             // What was refused explains why nothing was found.
             self.warnings
                 .iter()
@@ -288,7 +317,7 @@ fn make(
     let name = row.release(release);
     let folder = kernel_folder(&name);
     let here = read_json::<Info>(&cache.join(&folder).join("info.json"))
-        .filter(|info| info.version == version && is_up_to_date(cache, row, info));
+        .filter(|info| info.version == version && is_up_to_date(&cache.join(""), row, info));
     if let Some(info) = here {
         return Ok(info);
     }

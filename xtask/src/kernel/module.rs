@@ -15,6 +15,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::{
     cache::{Cache, remove_all},
+    doctor::{self, Way},
     event::{Event, Unit},
     kernel::{
         Kernel,
@@ -155,13 +156,7 @@ pub fn build_for_folder(env: &Env<'_>, kdir: &Path) -> Result<PathBuf> {
     let kdir = kdir
         .canonicalize()
         .with_context(|| format!("cannot find the kernel folder {}", kdir.display()))?;
-    let metadata = folder_metadata(&kdir)?;
-    let mut rustc = Command::new("rustc");
-    rustc.arg("--version");
-    let found = env
-        .output(rustc, "asking rustc for its version", Some(MODULE_DEADLINE))
-        .context("building for a kernel folder takes the rustc that built the kernel, in PATH")?;
-    same_rustc(&kdir, &metadata, found.trim())?;
+    doctor::require(&doctor::building(env, &kdir), Way::Build)?;
     let cache = Cache::open(env)?;
     let repository = repository();
     let name = hex(&Sha256::digest(kdir.as_os_str().as_encoded_bytes()));
@@ -185,36 +180,6 @@ pub fn build_for_folder(env: &Env<'_>, kdir: &Path) -> Result<PathBuf> {
     let module = out.join("messung.ko");
     proof::module_fits(&module, &kdir.join("Module.symvers"))?;
     Ok(module)
-}
-
-/// The rustc of the Rust metadata in a kernel folder.
-fn folder_metadata(kdir: &Path) -> Result<String> {
-    let shown = kdir.display();
-    if !kdir.join("Makefile").is_file() || !kdir.join("include/config/auto.conf").is_file() {
-        bail!(
-            "{shown} is no kernel folder: it has no Makefile or no include/config/auto.conf; \
-             name the output folder of a kernel's build, or use --kernel"
-        );
-    }
-    if !kdir.join("rust/libcore.rmeta").is_file() {
-        bail!(
-            "{shown} has no Rust metadata (rust/libcore.rmeta), as Debian's headers do not; use --kernel, or run \
-             `make modules_prepare` in the kernel's source with the rustc that built the kernel"
-        );
-    }
-    proof::rustc_of_metadata(kdir)
-}
-
-/// Whether the host's rustc wrote the metadata.
-fn same_rustc(kdir: &Path, metadata: &str, host: &str) -> Result<()> {
-    if metadata != host {
-        bail!(
-            "the Rust metadata in {} was written by {metadata:?}, and the rustc in PATH is {host:?}; \
-             put the right one into PATH, or use --kernel",
-            kdir.display()
-        );
-    }
-    Ok(())
 }
 
 /// Runs a build; a warning or a notice in what it prints is an error.
@@ -501,22 +466,6 @@ mod tests {
         fs::rename(file("messung/a.rs"), file("messung/b.rs")).unwrap();
         assert_ne!(hash(), first);
         assert!(hash_of(folder.path(), &["nothing"], "").is_err());
-    }
-
-    #[test]
-    fn kernel_folders_are_refused_with_a_reason() {
-        let folder = tempfile::tempdir().unwrap();
-        let kdir = folder.path();
-        let refusal = || folder_metadata(kdir).unwrap_err().to_string();
-        assert!(refusal().contains("is no kernel folder"), "{}", refusal());
-        fs::write(kdir.join("Makefile"), "").unwrap();
-        fs::create_dir_all(kdir.join("include/config")).unwrap();
-        fs::write(kdir.join("include/config/auto.conf"), "").unwrap();
-        assert!(refusal().contains("has no Rust metadata"), "{}", refusal());
-        let text = same_rustc(kdir, "rustc 1.85.1 (x)", "rustc 1.95.0 (y)")
-            .unwrap_err()
-            .to_string();
-        assert!(text.contains("rustc 1.85.1 (x)") && text.contains("rustc 1.95.0 (y)"));
     }
 
     /// Needs a network or a cache, and minutes.

@@ -12,6 +12,16 @@ pub const OLDEST: Series = Series(7, 2);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Series(pub u32, pub u32);
 
+impl Series {
+    /// The series that a release such as `7.3.4+deb13-amd64` begins with.
+    pub fn of(release: &str) -> Option<Self> {
+        let (major, rest) = release.split_once('.')?;
+        let end = rest.find(|c: char| !c.is_ascii_digit());
+        let minor = &rest[..end.unwrap_or(rest.len())];
+        Some(Self(major.parse().ok()?, minor.parse().ok()?))
+    }
+}
+
 impl std::fmt::Display for Series {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}.{}", self.0, self.1)
@@ -279,6 +289,16 @@ pub fn stock() -> impl Iterator<Item = &'static Row> {
     TABLE.iter().filter(|row| row.origin == Origin::Stock)
 }
 
+/// The row of Debian's own kernels that a release is one of, on the architecture that we run on.
+pub fn row_of_release(release: &str) -> Option<&'static Row> {
+    let headers = format!("linux-headers-{release}");
+    stock().find(|row| {
+        row.arch.rust_target.starts_with(std::env::consts::ARCH)
+            && Release::of_headers(&headers, row.flavour)
+                .is_some_and(|release| row.series.contains(&release.series()))
+    })
+}
+
 /// The row of that name.
 ///
 /// # Errors
@@ -461,6 +481,29 @@ mod tests {
             "there is no kernel \"amd46\" in the table; the known ones are amd64, rt-amd64, cloud-amd64, amd64-7.2, armmp, armmp-virt, arm64, debug-amd64, hz100-amd64"
         );
         assert_eq!(find("rt-amd64").unwrap().flavour, "rt-amd64");
+    }
+
+    #[test]
+    fn series_are_read_from_releases() {
+        assert_eq!(Series::of("7.3.4+deb13-amd64"), Some(Series(7, 3)));
+        assert_eq!(Series::of("7.4-rc1"), Some(Series(7, 4)));
+        assert_eq!(Series::of("next"), None);
+    }
+
+    #[test]
+    #[cfg(target_arch = "x86_64")]
+    fn releases_of_debian_have_a_row() {
+        let name = |release| row_of_release(release).map(|row| row.name);
+        assert_eq!(name("7.3.4+deb13-amd64"), Some("amd64"));
+        assert_eq!(name("7.3.4+deb13-rt-amd64"), Some("rt-amd64"));
+        for release in [
+            "7.3.4+deb13-arm64",
+            "6.12.1+deb13-amd64",
+            "7.3.4-debug-amd64",
+            "7.3.4-arch1-1",
+        ] {
+            assert_eq!(name(release), None, "{release}");
+        }
     }
 
     #[test]

@@ -3,6 +3,8 @@
 //! Writers: each turns a [`Run`] into one format.
 
 pub mod comparison;
+#[cfg(feature = "host")]
+pub mod doctor;
 mod findings;
 pub mod functions;
 mod header;

@@ -21,8 +21,8 @@ const UNSAFE: &str = "messung/sys.rs";
 /// Ends of names of files that nobody here wrote: the licence, what tools write, and what was captured.
 const DATA: &[&str] = &["LICENSE", ".lock", ".txt", ".log", ".json", ".gz", ".xz"];
 
-/// A folder of what a fuzzer made up.
-const FUZZED: &str = "tests/fuzz/";
+/// Folders of data: what a fuzzer made up, and machines whose files look like those of real ones.
+const MADE_UP: &[&str] = &["tests/fuzz/", "tests/machines/"];
 
 /// The checks of this file.
 pub fn checks() -> Vec<Check> {
@@ -90,7 +90,8 @@ pub struct File {
 impl File {
     /// Whether nobody here wrote it.
     fn is_data(&self) -> bool {
-        self.name.starts_with(FUZZED) || DATA.iter().any(|end| self.name.ends_with(end))
+        let is_in = |folder: &&str| self.name.starts_with(folder);
+        MADE_UP.iter().any(is_in) || DATA.iter().any(|end| self.name.ends_with(end))
     }
 }
 
