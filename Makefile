@@ -21,8 +21,12 @@ tools := $(if $(shell command -v $(kernel_cc) 2>/dev/null),CC=$(kernel_cc))
 endif
 endif
 
+# Signing takes a key that only who built the kernel has.
+key := $(call config,CONFIG_MODULE_SIG_KEY)
+signs := $(if $(key),$(filter pkcs11:%,$(key))$(wildcard $(objtree)/$(key) $(filter /%,$(key))))
+
 # Type information for BTF would need a vmlinux, which a kernel folder often lacks.
-kbuild = $(MAKE) -C $(KDIR) M=$(CURDIR) $(if $(O),O=$(objtree)) $(if $(MO),MO=$(abspath $(MO))) CONFIG_DEBUG_INFO_BTF_MODULES= $(tools)
+kbuild = $(MAKE) -C $(KDIR) M=$(CURDIR) $(if $(O),O=$(objtree)) $(if $(MO),MO=$(abspath $(MO))) CONFIG_DEBUG_INFO_BTF_MODULES= $(if $(signs),,CONFIG_MODULE_SIG_ALL=) $(tools)
 
 # The rustc that wrote the kernel's Rust metadata; rustc itself would say no more than that it can't find a crate.
 metadata := $(objtree)/rust/libcore.rmeta

@@ -14,7 +14,7 @@ use crate::{
 /// Which kernel, and how it is fetched. Shared with `vm`.
 #[derive(clap::Args)]
 pub struct KernelOptions {
-    /// The row of the table of kernels; `vm` takes amd64 where none is named, `build` the running kernel
+    /// The row of the table of kernels; amd64 where none is named, but `build` takes the running kernel
     #[arg(long, value_name = "ROW")]
     pub kernel: Option<String>,
     /// Debian's archive, instead of the mirror that this machine uses

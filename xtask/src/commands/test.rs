@@ -9,6 +9,7 @@ mod abort;
 mod arm;
 mod bench;
 mod delays;
+mod doctor;
 mod endurance;
 mod guests;
 mod harness;
@@ -55,6 +56,7 @@ fn checks() -> Vec<Check> {
         speed::checks(),
         rules::checks(),
         module::checks(),
+        doctor::checks(),
         refusals::checks(),
         guests::checks(),
         delays::checks(),

@@ -30,19 +30,27 @@ pub fn findings(machine: &Machine, folder: &Folder, host: &Host) -> Vec<Finding>
     ]
 }
 
-/// The release that is built for: the folder's, where it tells.
-fn release<'a>(machine: &'a Machine, folder: &'a Folder) -> &'a str {
-    folder.release.as_deref().unwrap_or(machine.release())
+/// The release that is built for, where the folder or its place tells.
+fn release<'a>(machine: &'a Machine, folder: &'a Folder) -> Option<&'a str> {
+    let of_place = folder.path == machine.folder_path();
+    let release = folder.release.as_deref();
+    release.or_else(|| of_place.then(|| machine.release()))
 }
 
-/// Whether a folder is meant to be the running kernel's.
+/// Whether a folder is where the running kernel's is, and for that kernel.
 fn is_running(machine: &Machine, folder: &Folder) -> bool {
-    release(machine, folder) == machine.release()
+    folder.path == machine.folder_path() && release(machine, folder) == Some(machine.release())
 }
 
 fn series(machine: &Machine, folder: &Folder) -> Finding {
     const NAME: &str = "kernel series";
-    let release = release(machine, folder);
+    let Some(release) = release(machine, folder) else {
+        return Finding::unknown(
+            NAME,
+            Way::Build,
+            format!("{} does not name its release", folder.path.display()),
+        );
+    };
     match Series::of(release) {
         Some(series) if series >= OLDEST => {
             Finding::yes(NAME, Way::Build, format!("{release} is of series {series}"))
@@ -90,7 +98,7 @@ fn rust(machine: &Machine, folder: &Folder) -> Finding {
             Way::Build,
             format!(
                 "the kernel {} is built without Rust (CONFIG_RUST is not set in {}), so no Rust module fits it",
-                release(machine, folder),
+                release(machine, folder).unwrap_or_default(),
                 path.display()
             ),
             "boot a kernel with Rust, or measure one in a virtual machine, with cargo xtask vm",
@@ -108,17 +116,12 @@ fn there(machine: &Machine, folder: &Folder) -> Finding {
         NAME,
         Way::Build,
         format!("{path} is no kernel folder: it has no Makefile or no include/config/auto.conf"),
-        if is_default(machine, folder) {
+        if is_running(machine, folder) {
             headers(machine)
         } else {
             "name the output folder of a kernel's build, or leave --kdir out".to_owned()
         },
     )
-}
-
-/// Whether a folder is where the running kernel's headers are.
-fn is_default(machine: &Machine, folder: &Folder) -> bool {
-    folder.path.starts_with("/lib/modules") && is_running(machine, folder)
 }
 
 /// The command that brings the running kernel's headers.
@@ -168,14 +171,14 @@ fn metadata_remedy(machine: &Machine, folder: &Folder) -> String {
             process::quote(folder.path.as_os_str())
         );
     }
-    let release = release(machine, folder);
+    let release = release(machine, folder).unwrap_or_default();
     match machine.distribution {
         Distribution::Debian if table::row_of_release(release).is_some() => {
             "Debian ships none: cargo xtask build makes it for the running kernel, cargo xtask build --kernel ROW for others"
                 .to_owned()
         }
         Distribution::Ubuntu => format!("sudo apt install linux-lib-rust-{release}"),
-        Distribution::Fedora | Distribution::Arch if is_default(machine, folder) => format!(
+        Distribution::Fedora | Distribution::Arch if is_running(machine, folder) => format!(
             "{} has it, where the kernel is built with Rust",
             headers(machine)
         ),

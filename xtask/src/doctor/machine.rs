@@ -143,7 +143,12 @@ impl Machine {
 
     /// The kernel folder of the running kernel, there or not.
     pub fn folder(&self) -> Folder {
-        self.folder_at(&Path::new("/lib/modules").join(self.release()).join("build"))
+        self.folder_at(&self.folder_path())
+    }
+
+    /// Where that is looked for.
+    pub fn folder_path(&self) -> PathBuf {
+        Path::new("/lib/modules").join(self.release()).join("build")
     }
 
     /// The kernel folder at a path, there or not.

@@ -36,6 +36,16 @@ pub fn checks() -> Vec<Check> {
         ));
     }
     checks.push(check(
+        "module: make installs, and helps editors",
+        &[Need::Kernels],
+        targets,
+    ));
+    checks.push(check(
+        "module: make says what a kernel folder lacks",
+        &[],
+        make_refuses,
+    ));
+    checks.push(check(
         "userland builds with the oldest rustc",
         &[Need::Kernels],
         oldest_rustc,
@@ -119,6 +129,115 @@ fn make(bench: &Bench<'_>, row: &'static Row) -> Result<String> {
             .collect::<Vec<_>>()
     );
     Ok(format!("{}, {symbols} symbols", kernel.info.release))
+}
+
+/// What else kernel developers expect of make.
+fn targets(bench: &Bench<'_>) -> Result<String> {
+    let kernel = kernel(bench, &TABLE[0])?;
+    let (folder, out) = (sources(bench)?, bench.folder()?);
+    let binds = [
+        Bind::new(&kernel.path, MOUNTED),
+        Bind::new(&folder, SOURCES),
+        Bind::new(&out, OUT),
+    ];
+    let make = |arguments: &[&str]| {
+        let mut make = kernel.tree.command(&binds, "make");
+        make.args(["-C", SOURCES]).args(arguments);
+        bench.succeed(make)
+    };
+    let kdir = format!("KDIR={KDIR}");
+    let help = make(&["help"])?;
+    for word in [
+        "modules_install",
+        "clean",
+        "rust-analyzer",
+        "KDIR=",
+        "LLVM=1",
+        "O=",
+        "/lib/modules/",
+    ] {
+        ensure!(help.out.contains(word), "no {word} in make help: {help}");
+    }
+    // Only where nobody names other tools is it the kernel's own compiler.
+    let plan = |arguments: &[&str]| make(&[&["--dry-run", &kdir], arguments].concat());
+    ensure!(plan(&[])?.out.contains(" CC="), "CC is left to chance");
+    for tools in ["LLVM=1", "CC=cc"] {
+        let ended = plan(&[tools])?;
+        ensure!(
+            !ended.out.contains(" CC="),
+            "{tools} does not count: {ended}"
+        );
+    }
+    // A source tree with its output elsewhere, named from where make is called.
+    says_nothing(&make(&[
+        &format!("KDIR={MOUNTED}/source"),
+        "O=../kernel/build",
+    ])?)?;
+
+    // Without a System.map, as in headers, it warns that it leaves depmod out.
+    make(&[&kdir, "modules_install", &format!("INSTALL_MOD_PATH={OUT}")])?.says("INSTALL")?;
+    let installed = format!("lib/modules/{}/updates/messung.ko", kernel.info.release);
+    ensure!(
+        names(&out)?
+            .iter()
+            .any(|name| name.to_string_lossy().contains(&installed)),
+        "{installed} is not among {:?}",
+        names(&out)?
+    );
+
+    says_nothing(&make(&[&kdir, "rust-analyzer"])?)?;
+    let text = std::fs::read_to_string(folder.join("rust-project.json"))
+        .context("make rust-analyzer made no rust-project.json")?;
+    let project: serde_json::Value = serde_json::from_str(&text).context("it is no JSON")?;
+    let crates = project["crates"].as_array().context("it has no crates")?;
+    let ours = crates
+        .iter()
+        .find(|one| one["display_name"] == "messung")
+        .context("it does not know messung")?;
+    let bindings = ours["env"]["MESSUNG_BINDINGS"].as_str().unwrap_or_default();
+    ensure!(
+        bindings.ends_with("/messung/bindings.rs"),
+        "no bindings in {ours}"
+    );
+    let uses_kernel = ours["deps"]
+        .as_array()
+        .is_some_and(|deps| deps.iter().any(|dep| dep["name"] == "kernel"));
+    ensure!(uses_kernel, "no kernel crate in {ours}");
+    Ok(format!("{} crates", crates.len()))
+}
+
+/// One sentence comes before all that Kbuild and rustc would say.
+fn make_refuses(bench: &Bench<'_>) -> Result<String> {
+    let folder = bench.folder()?;
+    let refused = |sentence: &str| {
+        let mut make = std::process::Command::new("make");
+        make.arg(format!("KDIR={}", folder.display()))
+            .current_dir(&bench.repository);
+        let ended = bench.end(make)?.exits(2)?.says(sentence)?;
+        let lines = ended.err.lines().count();
+        ensure!(lines == 1 && ended.out.is_empty(), "it says more: {ended}");
+        ended.says("cargo xtask")
+    };
+    refused("is no kernel folder")?;
+    let write = |name: &str, text: &[u8]| {
+        let path = folder.join(name);
+        let parent = path.parent().unwrap_or(&folder);
+        std::fs::create_dir_all(parent)
+            .and_then(|()| std::fs::write(&path, text))
+            .context("cannot write a file")
+    };
+    write("Makefile", b"$(error Kbuild was called)\n")?;
+    write(".config", b"# CONFIG_RUST is not set\n")?;
+    refused("built without Rust")?;
+    // As in the headers of Debian.
+    write(".config", b"CONFIG_RUST=y\n")?;
+    refused("has no Rust metadata")?;
+    write(
+        "rust/libcore.rmeta",
+        b"rust\0\0\0\x09\x10rustc 1.0 (other)\xc1\0",
+    )?;
+    refused("rustc 1.0 (other)")?;
+    Ok(String::new())
 }
 
 fn clippy(bench: &Bench<'_>, row: &'static Row) -> Result<String> {

@@ -59,6 +59,9 @@ pub fn checks() -> Vec<Check> {
     ]
 }
 
+/// Debian's kernel, whatever is running.
+const STOCK: &[&str] = &["--kernel", "amd64"];
+
 /// Runs `build` with a cache of its own, under a launcher; it must fail, and leave nothing half-made.
 fn refused(bench: &Bench<'_>, launcher: &[&str], arguments: &[&str], code: i32) -> Result<Ended> {
     let cache = bench.folder()?;
@@ -119,7 +122,7 @@ fn no_run(bench: &Bench<'_>) -> Result<String> {
 }
 
 fn unreachable(bench: &Bench<'_>) -> Result<String> {
-    refused(bench, &[], &["--mirror", NOWHERE], 1)?
+    refused(bench, &[], &[STOCK, &["--mirror", NOWHERE]].concat(), 1)?
         .says("cannot be reached")?
         .says("127.0.0.1")?;
     Ok(String::new())
@@ -129,12 +132,18 @@ fn lying_mirror(bench: &Bench<'_>, lie: Lie, sentence: &str) -> Result<String> {
     // Signed indices are in the cache once a kernel was fetched.
     drop(kernel::prepare(&bench.env, &TABLE[0], &Options::default())?);
     let mirror = Mirror::start(&crate::cache::folder()?, lie)?;
-    refused(bench, &[], &["--mirror", &mirror.url()], 1)?.says(sentence)?;
+    refused(
+        bench,
+        &[],
+        &[STOCK, &["--mirror", &mirror.url()]].concat(),
+        1,
+    )?
+    .says(sentence)?;
     Ok(String::new())
 }
 
 fn full_disk(bench: &Bench<'_>) -> Result<String> {
-    refused(bench, SMALL_DISK, &[], 1)?
+    refused(bench, SMALL_DISK, STOCK, 1)?
         .says("no space on the disk")?
         .says("XDG_CACHE_HOME")?;
     Ok(String::new())
@@ -179,7 +188,7 @@ fn other_rustc(bench: &Bench<'_>) -> Result<String> {
 fn interrupted(bench: &Bench<'_>) -> Result<String> {
     let cache = bench.folder()?;
     let before = Surroundings::now()?;
-    let mut command = bench.xtask(&["build"]);
+    let mut command = bench.xtask(&[&["build"], STOCK].concat());
     command.env("XDG_CACHE_HOME", &cache);
     let mut running = bench.start(command)?;
     running.signal_after("making the build root", Signal::INT)?;
