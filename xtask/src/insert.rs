@@ -68,11 +68,8 @@ impl Ending {
             Errno::PERM => {
                 "inserting takes root, outside of containers; a kernel that is locked down (Secure Boot) wants a signature as well"
             }
-            Errno::NOKEY => {
-                "the kernel does not trust the key that signed the module, or there is no signature"
-            }
-            Errno::KEYREJECTED => {
-                "the module's signature is damaged, or was made with a key that the kernel rejects"
+            Errno::NOKEY | Errno::KEYREJECTED => {
+                "the kernel takes modules only with a signature by a key that it trusts: see --sign-key, and mokutil for the key"
             }
             Errno::BADMSG => "the module's signature cannot be understood",
             Errno::NOEXEC => "the module was built for another kernel, or its file is damaged",

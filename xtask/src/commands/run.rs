@@ -106,9 +106,13 @@ pub fn run(options: Options, ui: &Ui) -> Result<()> {
         .as_deref()
         .zip(sign_cert.as_deref())
         .map(|(key, certificate)| Signer { key, certificate });
-    let work = tempfile::tempdir().context("cannot make a folder for a signed module")?;
+    // Goes with what is in it.
+    let folder;
     let module = match signer {
-        Some(signer) => signed_copy(&env, &module, signer, work.path())?,
+        Some(signer) => {
+            folder = tempfile::tempdir().context("cannot make a folder for a signed module")?;
+            signed_copy(&env, &module, signer, folder.path())?
+        }
         None => module,
     };
     refuse_if(system.objection_to(&ModuleFile::read(&module)?))

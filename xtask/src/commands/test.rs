@@ -8,6 +8,7 @@
 mod abort;
 mod arm;
 mod bench;
+mod bundle;
 mod delays;
 mod doctor;
 mod endurance;
@@ -19,6 +20,7 @@ mod module;
 mod pc;
 mod refusals;
 mod rules;
+mod run;
 mod speed;
 mod userland;
 
@@ -63,8 +65,10 @@ fn checks() -> Vec<Check> {
         abort::checks(),
         endurance::checks(),
         arm::checks(),
-        // The last one leaves a machine running.
+        bundle::checks(),
+        // The last ones leave a machine running.
         pc::checks(),
+        run::checks(),
     ]
     .into_iter()
     .flatten()

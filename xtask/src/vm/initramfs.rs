@@ -36,27 +36,54 @@ pub fn build(init: &[u8], module: Option<&[u8]>, orders: &Orders) -> Result<Vec<
         path,
         kind: Kind::Directory,
     };
-    let file = |path, permissions, content| Entry {
+    let mut entries = vec![
+        directory("/dev"),
+        console(),
+        directory("/proc"),
+        directory("/sys"),
+        file((INIT, 0o755, init)),
+        file((ORDERS, 0o644, &orders)),
+    ];
+    entries.extend(module.map(|module| file((MODULE, 0o644, module))));
+    archive(&entries)
+}
+
+/// An archive of folders, `/dev` among them, and of files in them: path, permissions, content.
+///
+/// # Errors
+///
+/// A file is larger than the format allows (4 GiB).
+pub fn userland<'a>(
+    folders: &'a [&'a str],
+    files: impl IntoIterator<Item = (&'a str, u32, &'a [u8])>,
+) -> Result<Vec<u8>> {
+    let folders = folders.iter().map(|path| Entry {
+        path,
+        kind: Kind::Directory,
+    });
+    let entries: Vec<_> = folders
+        .chain([console()])
+        .chain(files.into_iter().map(file))
+        .collect();
+    archive(&entries)
+}
+
+/// The kernel opens it as init's standard input and outputs before anything is mounted.
+fn console() -> Entry<'static> {
+    Entry {
+        path: "/dev/console",
+        kind: Kind::Device(5, 1),
+    }
+}
+
+fn file<'a>((path, permissions, content): (&'a str, u32, &'a [u8])) -> Entry<'a> {
+    Entry {
         path,
         kind: Kind::File {
             permissions,
             content,
         },
-    };
-    let mut entries = vec![
-        directory("/dev"),
-        // The kernel opens it as init's standard input and outputs before anything is mounted.
-        Entry {
-            path: "/dev/console",
-            kind: Kind::Device(5, 1),
-        },
-        directory("/proc"),
-        directory("/sys"),
-        file(INIT, 0o755, init),
-        file(ORDERS, 0o644, &orders),
-    ];
-    entries.extend(module.map(|module| file(MODULE, 0o644, module)));
-    archive(&entries)
+    }
 }
 
 /// An archive of files that are unpacked over another one: path, permissions, content. Their folders must be there.
@@ -65,17 +92,7 @@ pub fn build(init: &[u8], module: Option<&[u8]>, orders: &Orders) -> Result<Vec<
 ///
 /// A file is larger than the format allows (4 GiB).
 pub fn overlay<'a>(files: impl IntoIterator<Item = (&'a str, u32, &'a [u8])>) -> Result<Vec<u8>> {
-    let entries: Vec<_> = files
-        .into_iter()
-        .map(|(path, permissions, content)| Entry {
-            path,
-            kind: Kind::File {
-                permissions,
-                content,
-            },
-        })
-        .collect();
-    archive(&entries)
+    archive(&files.into_iter().map(file).collect::<Vec<_>>())
 }
 
 /// The entries as a newc archive: numbered in their order, owned by root, made at the beginning of time.

@@ -5,6 +5,8 @@
 #[cfg(feature = "host")]
 pub mod accelerator;
 #[cfg(feature = "host")]
+pub mod busybox;
+#[cfg(feature = "host")]
 pub mod console;
 pub mod handover;
 #[cfg(feature = "host")]

@@ -18,8 +18,8 @@ use crate::vm::session::{HOME, Pc, Session};
 use crate::vm::supervisor::Folder;
 use crate::vm::userland;
 
-/// What each check here needs.
-const NEEDS: &[Need] = &[Need::Guests, Need::Kernels, Need::Userland];
+/// What each check at a PC needs.
+pub const NEEDS: &[Need] = &[Need::Guests, Need::Kernels, Need::Userland];
 
 /// Rows of the plan `quick`.
 const QUICK_ROWS: usize = 8;
@@ -68,11 +68,11 @@ pub fn checks() -> Vec<Check> {
 }
 
 /// What is done at a PC.
-type Look = fn(&Bench<'_>, &mut Session<'_>) -> Result<String>;
+pub type Look = fn(&Bench<'_>, &mut Session<'_>) -> Result<String>;
 
 /// Does something at a PC that was booted with `append`: one that is on, or a new one. One at which something failed is
 /// switched off.
-fn at_pc(bench: &Bench<'_>, append: &'static str, look: Look) -> Result<String> {
+pub fn at_pc(bench: &Bench<'_>, append: &'static str, look: Look) -> Result<String> {
     // Whatever is not put back is switched off.
     let on = bench.pc.take().filter(|(with, _)| *with == append);
     let mut pc = match on {

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `run`, typed at a PC.
+
+use std::fs;
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+
+use super::bench::Bench;
+use super::harness::{Check, Need, check};
+use super::pc::{NEEDS, at_pc};
+use crate::insert::sign::{Signer, signed_copy};
+use crate::kernel::table::TABLE;
+use crate::kernel::{self, Options, module};
+use crate::vm::session::Session;
+
+const OPENSSL: Need = Need::Program(&["openssl", "version"], "the package openssl has it");
+
+/// What a short run may take.
+const MEASURED: Duration = Duration::from_secs(120);
+
+/// A plan that takes minutes, after a row that takes none.
+const LONG: &str = "'udelay:15us*10,msleep:50ms*5000'";
+
+/// What there is to see of a run: the module, processes, files that are newer than the mark but for those that it was asked for.
+const TRACES: &str = "grep ^messung /proc/modules; pidof xtask; \
+    sudo find / -xdev -newer mark -type f -not -name result.json -not -path '/var/log/*' -not -path '/proc/*' -not -path '/sys/*'; \
+    find /tmp /var/tmp /dev/shm -newer mark";
+
+/// The checks of this file.
+pub fn checks() -> Vec<Check> {
+    let at = |name: &str, append: &'static str, look| {
+        check(format!("run: {name}"), NEEDS, move |bench| {
+            at_pc(bench, append, look)
+        })
+    };
+    vec![
+        at("measures, reports and leaves nothing", "", measures),
+        at("Ctrl-C ends it with what there is", "", interrupted),
+        at("it ends when it is killed", "", killed),
+        at("refused at once while another one measures", "", refused),
+        at("a module for another kernel is refused", "", misfits),
+        at("without privileges it says what to type", "", unprivileged),
+        at("a silent console loses nothing", "loglevel=1", |_, pc| {
+            whole(pc, "")
+        }),
+        at("lockdown is explained", "lockdown=integrity", locked),
+        check(
+            "run: a signature that the kernel does not trust is explained",
+            &[NEEDS, &[OPENSSL]].concat(),
+            |bench| at_pc(bench, "module.sig_enforce=1", signed),
+        ),
+    ]
+}
+
+/// A short run through sudo, complete.
+fn whole(pc: &mut Session<'_>, options: &str) -> Result<String> {
+    let line = format!("./xtask run --sudo --module messung.ko --plan quick {options}");
+    let answer = pc
+        .run_within(&line, MEASURED)?
+        .exits(0)?
+        .says("the plan takes about ")?
+        .says("[8/8] fsleep 50 us: shortest: ")?
+        .says("plan        quick, ")?;
+    ensure!(
+        !answer.text.contains("INCOMPLETE"),
+        "it is not complete: {answer}"
+    );
+    Ok(String::new())
+}
+
+fn measures(_: &Bench<'_>, pc: &mut Session<'_>) -> Result<String> {
+    // sudo notes that it was used for the first time.
+    pc.run("sudo true; touch mark; sleep 0.1")?.exits(0)?;
+    whole(pc, "--json result.json")?;
+    pc.run("cat result.json")?
+        .exits(0)?
+        .says("\"kind\": \"host\"")?
+        .says("\"complete\": true")?;
+    pc.run("./xtask report result.json")?.exits(0)?;
+    let traces = pc.run(TRACES)?;
+    ensure!(traces.text.is_empty(), "left behind: {traces}");
+    Ok(String::new())
+}
+
+fn interrupted(_: &Bench<'_>, pc: &mut Session<'_>) -> Result<String> {
+    pc.type_line(&format!(
+        "./xtask run --sudo --module messung.ko --plan {LONG}"
+    ))?;
+    pc.wait_for("[1/2] udelay 15 us: ", MEASURED)?;
+    // Let some samples of the next row be taken.
+    thread::sleep(Duration::from_secs(2));
+    let answer = pc
+        .interrupt()?
+        .exits(130)?
+        .says("[2/2] msleep 50 ms: ")?
+        .says("INCOMPLETE")?
+        .says("interrupted: the report has what was measured until then")?;
+    ensure!(answer.text.contains(" of 5000"), "no part of it: {answer}");
+    gone(pc)
+}
+
+/// Requires that nothing measures any more.
+fn gone(pc: &mut Session<'_>) -> Result<String> {
+    let answer = pc.run("grep ^messung /proc/modules || pidof xtask insmod")?;
+    ensure!(answer.status != 0, "it goes on: {answer}");
+    Ok(String::new())
+}
+
+fn killed(_: &Bench<'_>, pc: &mut Session<'_>) -> Result<String> {
+    // Job control would name it; this is only about what stays.
+    pc.run(&format!(
+        "./xtask run --sudo --module messung.ko --plan {LONG} >out 2>&1 & sleep 3; cat out"
+    ))?
+    .says("[1/2] udelay 15 us: ")?;
+    pc.run("kill -KILL $!; sleep 1")?.exits(0)?;
+    gone(pc)?;
+    pc.run("sudo dmesg")?
+        .exits(0)?
+        .says("messung: interrupted: ")?;
+    Ok(String::new())
+}
+
+fn refused(_: &Bench<'_>, pc: &mut Session<'_>) -> Result<String> {
+    let run = "./xtask run --sudo --module messung.ko --plan quick";
+    pc.run(&format!("sudo insmod messung.ko plan={LONG} & sleep 1"))?;
+    pc.run_within(run, Duration::from_secs(10))?
+        .exits(1)?
+        .says("another messung is being inserted right now")?;
+    pc.run("sudo pkill insmod; wait; sleep 1")?;
+    gone(pc)?;
+
+    let both = pc.run_within(
+        &format!("{run} >one 2>&1 & {run} >two 2>&1; echo $?; wait $!; echo $?; tail -n 1 one two"),
+        MEASURED,
+    )?;
+    let ends: Vec<_> = both.text.lines().filter(|line| line.len() == 1).collect();
+    ensure!(
+        ends == ["0", "1"] || ends == ["1", "0"],
+        "one of them was to be refused: {both}"
+    );
+    both.says("would measure each other")?;
+    gone(pc)
+}
+
+fn misfits(_: &Bench<'_>, pc: &mut Session<'_>) -> Result<String> {
+    let with = |from: &str, to: &str| {
+        format!(
+            "sed 's/\\(vermagic=.*\\){from}/\\1{to}/' messung.ko >other.ko; \
+             ./xtask run --sudo --module other.ko --plan quick"
+        )
+    };
+    pc.run(&with("amd64 SMP", "amd65 SMP"))?
+        .exits(1)?
+        .says("was built for Linux 7.")?
+        .says("amd65, and 7.")?;
+    // Beyond the release only the kernel knows.
+    pc.run(&with("SMP preempt", "SMP prxxmpt"))?
+        .exits(1)?
+        .says("Exec format error")?
+        .says("was built for another kernel")?
+        .says("version magic")?;
+    Ok(String::new())
+}
+
+fn unprivileged(_: &Bench<'_>, pc: &mut Session<'_>) -> Result<String> {
+    pc.run("./xtask run --module messung.ko --plan quick")?
+        .exits(1)?
+        .says("add --sudo")?
+        .says("sudo insmod /home/user/messung-")?;
+    pc.run("./xtask run --sudo=doas --module messung.ko")?
+        .exits(1)?
+        .says("doas, which is not installed")?;
+    Ok(String::new())
+}
+
+fn locked(_: &Bench<'_>, pc: &mut Session<'_>) -> Result<String> {
+    pc.run("./xtask run --sudo --module messung.ko")?
+        .exits(1)?
+        .says("lockdown=integrity")?
+        .says("mokutil --import")?;
+    Ok(String::new())
+}
+
+/// The signature is sound, only nobody told the kernel of its key: so says the kernel.
+fn signed(bench: &Bench<'_>, pc: &mut Session<'_>) -> Result<String> {
+    pc.run("./xtask run --sudo --module messung.ko")?
+        .exits(1)?
+        .says("sig_enforce=1")?;
+
+    let folder = bench.folder()?;
+    let mut openssl = Command::new("openssl");
+    openssl
+        .args("req -new -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=test/".split(' '))
+        .args("-keyout key -outform DER -out cert".split(' '))
+        .current_dir(&folder);
+    bench.succeed(openssl)?;
+    let module = {
+        let kernel = kernel::prepare(&bench.env, &TABLE[0], &Options::default())?;
+        module::build(&bench.env, &kernel)?
+    };
+    let signer = Signer {
+        key: &folder.join("key"),
+        certificate: &folder.join("cert"),
+    };
+    let copy = signed_copy(&bench.env, &module, signer, &folder)?;
+    let bytes = fs::read(&copy).context("cannot read the signed module")?;
+    let plain = fs::read(&module).context("cannot read the module")?;
+    let tail = &bytes[plain.len()..];
+    // Only what follows the module goes through the serial line.
+    let octal: String = tail.iter().map(|byte| format!("\\{byte:03o}")).collect();
+    pc.run("cp messung.ko signed.ko")?.exits(0)?;
+    let octal: Vec<_> = octal.as_bytes().chunks(800).collect();
+    for piece in octal {
+        let piece = String::from_utf8_lossy(piece);
+        pc.run(&format!("printf '{piece}' >>signed.ko"))?.exits(0)?;
+    }
+    pc.run("./xtask run --sudo --module signed.ko --plan quick")?
+        .exits(1)?
+        .says("Key was rejected")?
+        .says("a signature by a key that it trusts")?
+        .says("unavailable key")?;
+    Ok(String::new())
+}
