@@ -4,6 +4,7 @@
 
 use std::fs::{self, File};
 use std::io::Write as _;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::process::{ChildStdin, Command, Stdio};
 use std::thread;
@@ -216,14 +217,14 @@ impl<'a> Session<'a> {
     /// Waits for the prompt after a line.
     fn answer(&mut self, line: &str, deadline: Duration) -> Result<Answer> {
         self.wait(&format!("`{line}`"), deadline, |shown| {
-            let (text, status) = before_prompt(shown)?;
-            let answer = Answer {
+            let (place, status) = prompt(shown)?;
+            let text = shown[..place.start].to_owned();
+            shown.drain(..place.end);
+            Some(Answer {
                 typed: line.to_owned(),
-                text: text.to_owned(),
+                text,
                 status,
-            };
-            shown.clear();
-            Some(answer)
+            })
         })
     }
 
@@ -301,10 +302,14 @@ impl Drop for Session<'_> {
     }
 }
 
-/// What stands before the prompt, and the exit status in it, if a prompt is the last thing on the screen.
-fn before_prompt(shown: &str) -> Option<(&str, i32)> {
-    let (text, status) = shown.strip_suffix("]$ ")?.rsplit_once("pc[")?;
-    Some((text, status.parse().ok()?))
+/// Where the first prompt begins and ends, and the exit status in it. A program in the background may print after it.
+fn prompt(shown: &str) -> Option<(Range<usize>, i32)> {
+    shown.match_indices("pc[").find_map(|(begin, opening)| {
+        let rest = &shown[begin + opening.len()..];
+        let (status, _) = rest.split_once("]$ ")?;
+        let end = begin + opening.len() + status.len() + "]$ ".len();
+        Some((begin..end, status.parse().ok()?))
+    })
 }
 
 impl Answer {
@@ -356,15 +361,26 @@ mod tests {
     use crate::process::Interrupt;
 
     #[test]
-    fn a_prompt_is_seen_at_the_end_only() {
-        assert_eq!(before_prompt("one\ntwo\npc[0]$ "), Some(("one\ntwo\n", 0)));
-        assert_eq!(
-            before_prompt("no newlinepc[127]$ "),
-            Some(("no newline", 127))
-        );
-        assert_eq!(before_prompt("pc[1]$ "), Some(("", 1)));
-        for none in ["", "pc[0]$ x", "pc[]$ ", "pc[x]$ ", "[0]$ "] {
-            assert_eq!(before_prompt(none), None, "{none:?}");
+    fn a_prompt_is_told_from_what_is_printed() {
+        for (shown, before, status, after) in [
+            ("one\ntwo\npc[0]$ ", "one\ntwo\n", 0, ""),
+            ("no newlinepc[127]$ ", "no newline", 127, ""),
+            ("pc[1]$ ", "", 1, ""),
+            (
+                "pc[x]$ pc[]$ pc[130]$ late words\n",
+                "pc[x]$ pc[]$ ",
+                130,
+                "late words\n",
+            ),
+        ] {
+            let (place, found) = prompt(shown).unwrap();
+            assert_eq!(
+                (&shown[..place.start], found, &shown[place.end..]),
+                (before, status, after)
+            );
+        }
+        for none in ["", "pc[0]$", "pc[]$ ", "pc[x]$ ", "[0]$ "] {
+            assert_eq!(prompt(none), None, "{none:?}");
         }
     }
 
@@ -389,13 +405,14 @@ mod tests {
     #[test]
     fn lines_are_typed_and_answered() {
         with_session(
-            r#"read line; printf "got %s\npc[3]$ " "$line"; read line; printf "tick\n"; sleep 9"#,
+            r#"read line; printf "got %s\npc[3]$ late words\n" "$line"; read line; printf "tick\n"; sleep 9"#,
             |session| {
                 let answer = session.run_within("hello", LONG).unwrap();
                 assert_eq!((answer.text.as_str(), answer.status), ("got hello\n", 3));
                 assert!(answer.clone().exits(0).is_err() && answer.says("bye").is_err());
                 session.type_line("go").unwrap();
-                assert_eq!(session.wait_for("tick", LONG).unwrap(), "tick");
+                let shown = session.wait_for("tick", LONG).unwrap();
+                assert_eq!(shown, "late words\ntick");
                 let error = session.run("more").unwrap_err();
                 assert_eq!(Failure::class_of(&error), Class::TimedOut, "{error}");
                 assert!(error.to_string().contains("`more` did not end"), "{error}");

@@ -293,7 +293,6 @@ fn followed(_: &Bench<'_>, pc: &mut Session<'_>) -> Result<String> {
     pc.type_line("sudo insmod messung.ko run=42 plan=quick & tail -f /var/log/kern.log")?;
     pc.wait_for("messung: @0000002a-", LOGGED)?;
     pc.wait_for("messung: done: 8 of 8 rows measured", LOGGED)?;
-    // The shell tells that insmod ended, once there is a prompt.
     pc.interrupt()?.exits(130)?;
     pc.run("wait")?;
     Ok(String::new())
@@ -306,7 +305,7 @@ fn parsed_live(_: &Bench<'_>, pc: &mut Session<'_>) -> Result<String> {
     pc.wait_for("run         43, started", LOGGED)?;
     pc.wait_for("fsleep", LOGGED)?;
     pc.interrupt()?;
-    pc.run("wait")?.says("Input/output error")?;
+    pc.run("wait")?;
     Ok(String::new())
 }
 
