@@ -3,20 +3,36 @@
 //! What must hold for any bytes at all. Fuzzers look for bytes for which it does not (fuzz/README.md tells how), and the tests
 //! below run over those they have found interesting so far, in tests/fuzz.
 
+use std::collections::BTreeSet;
+use std::io::Read as _;
+
 use abi::plan::{self, Target};
 use abi::record::Crc;
 
 use crate::log::assemble::{Assembler, Log};
-use crate::log::{prefix, stream};
+use crate::log::follow::{Follower, News};
+use crate::log::{prefix, stream, unpack};
 use crate::result::Run;
 use crate::writers;
 
-/// Any log is read, and whatever comes of it can be shown, saved and loaded.
+/// Any log is read, and whatever comes of it can be shown, saved and loaded. Who follows it meets the same runs.
 pub fn log(bytes: &[u8]) {
-    for run in &read(bytes).runs {
+    let runs = read(bytes).runs;
+    for run in &runs {
         assert!(!writers::report(run).is_empty());
         let loaded = Run::from_json(&run.to_json()).expect("what was saved can be loaded");
         assert_eq!(loaded.measurements, run.measurements);
+    }
+    assert_eq!(recorded(&followed(bytes)), recorded(&runs));
+}
+
+/// Anything that may be packed is unpacked, as far as it goes.
+pub fn packed(bytes: &[u8]) {
+    /// A packed log may hold a thousand times as much as it takes.
+    const MOST: u64 = 4 << 20;
+    if let Ok(log) = unpack::unpacked(bytes) {
+        // It may be damaged anywhere.
+        let _ = stream::messages(log.take(MOST), |message| assert!(!message.is_empty()));
     }
 }
 
@@ -74,6 +90,27 @@ fn read(bytes: &[u8]) -> Log {
     assembler.finish()
 }
 
+/// The runs of a log that is followed, as they are told.
+fn followed(bytes: &[u8]) -> Vec<Run> {
+    let mut follower = Follower::default();
+    let mut runs = Vec::new();
+    let mut tell = |news| {
+        if let News::Run(run) = news {
+            runs.push(*run);
+        }
+    };
+    stream::messages(bytes, |message| follower.take(message, &mut tell))
+        .expect("reading from memory does not fail");
+    runs.extend(follower.finish().runs);
+    runs
+}
+
+/// Which runs there are records of: lines for people name no run, so they have none.
+fn recorded(runs: &[Run]) -> BTreeSet<(u32, u64)> {
+    let identities = runs.iter().map(|run| (run.run.id, run.run.stamp));
+    identities.filter(|identity| *identity != (0, 0)).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use std::path::Path;
@@ -96,6 +133,11 @@ mod tests {
     #[test]
     fn logs_that_were_found() {
         all("log", super::log);
+    }
+
+    #[test]
+    fn packed_logs_that_were_found() {
+        all("packed", super::packed);
     }
 
     #[test]
