@@ -28,7 +28,7 @@ const LONG: &str = "'udelay:15us*10,msleep:50ms*5000'";
 /// What there is to see of a run: the module, processes, files that are newer than the mark but for those that it was asked for.
 const TRACES: &str = "grep ^messung /proc/modules; pidof xtask; \
     sudo find / -xdev -newer mark -type f -not -name result.json -not -path '/var/log/*' -not -path '/proc/*' -not -path '/sys/*'; \
-    find /tmp /var/tmp /dev/shm -newer mark";
+    sudo find /tmp /var/tmp /dev/shm -newer mark";
 
 /// The checks of this file.
 pub fn checks() -> Vec<Check> {
