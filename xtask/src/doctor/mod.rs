@@ -3,7 +3,7 @@
 //! What this machine has of all that measuring takes: each prerequisite as a [`Finding`], with the reason and what mends it.
 //!
 //! Facts are gathered by [`machine`] (files) and [`host`] (programs, rights); what they mean is judged apart from that, by kind:
-//! [`insertion`], [`building`], [`guests`].
+//! [`insertion`], [`mod@building`], [`guests`].
 
 pub mod building;
 pub mod guests;
