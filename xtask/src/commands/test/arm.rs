@@ -153,7 +153,10 @@ fn too_long(bench: &Bench<'_>) -> Result<String> {
     for (kernel, status) in [("armmp", 2), ("armmp-virt", 2)] {
         let mut command = bench.xtask(&["vm", "--kernel", kernel, "--plan", "udelay:3ms"]);
         command.env("XDG_CACHE_HOME", &cache);
-        bench.end(command)?.exits(status)?.says("takes 1us to 2ms")?;
+        bench
+            .end(command)?
+            .exits(status)?
+            .says("takes 1us to 2ms")?;
     }
     ensure!(
         is_empty(&cache),
