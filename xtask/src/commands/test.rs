@@ -66,9 +66,8 @@ fn checks() -> Vec<Check> {
         endurance::checks(),
         arm::checks(),
         bundle::checks(),
-        // The last ones leave a machine running.
+        // The last one leaves a machine running.
         pc::checks(),
-        run::checks(),
     ]
     .into_iter()
     .flatten()

@@ -18,9 +18,6 @@ use crate::vm::session::{HOME, Pc, Session};
 use crate::vm::supervisor::Folder;
 use crate::vm::userland;
 
-/// What each check at a PC needs.
-pub const NEEDS: &[Need] = &[Need::Guests, Need::Kernels, Need::Userland];
-
 /// Rows of the plan `quick`.
 const QUICK_ROWS: usize = 8;
 
@@ -34,45 +31,59 @@ const FLOODED: Duration = Duration::from_secs(300);
 /// Touches all that the module changes: policy, CPU, interrupts.
 const INSERTIONS_PLAN: &str = "none/fifo@1*1,udelay:1us/irqoff*1";
 
-/// The checks of this file. Those of one boot stand together.
-pub fn checks() -> Vec<Check> {
-    let at = |name: &str, append: &'static str, look: Look| {
-        check(format!("pc: {name}"), NEEDS, move |bench| {
-            at_pc(bench, append, look)
-        })
-    };
-    vec![
-        at(
-            "sudo insmod messung.ko, and every log tells the same",
-            "",
-            every_log,
-        ),
-        at("the bundle measures as its page says", "", bundle),
-        at("run waits for no other insmod", "", no_other),
-        at("tail -f shows a run as it comes", "", followed),
-        at("parse follows what tail -f shows", "", parsed_live),
-        at("parse follows a log that is rotated", "", rotated),
-        at("busybox insmod measures twice", "", busybox),
-        at("a flooded log is called incomplete", "", flooded),
-        at("100 insertions leave nothing", "", |bench, pc| {
-            insertions(bench, pc, 100)
-        }),
-        check(
-            "pc: 1000 insertions leave nothing",
-            &[NEEDS, &[Need::Patience]].concat(),
-            |bench| at_pc(bench, "", |bench, pc| insertions(bench, pc, 1000)),
-        ),
-        at("a silent console loses nothing", "loglevel=1", silent),
-        at("lockdown refuses the module", "lockdown=integrity", locked),
-    ]
-}
+/// A check at a PC, and what its kernel is told.
+pub type AtPc = (&'static str, Check);
 
 /// What is done at a PC.
 pub type Look = fn(&Bench<'_>, &mut Session<'_>) -> Result<String>;
 
+/// A check at a PC whose kernel is told `append`; `needs` are those beyond a PC.
+pub fn at(append: &'static str, name: impl Into<String>, needs: &[Need], look: Look) -> AtPc {
+    const PC: &[Need] = &[Need::Guests, Need::Kernels, Need::Userland];
+    let run = move |bench: &Bench<'_>| at_pc(bench, append, look);
+    (append, check(name, &[PC, needs].concat(), run))
+}
+
+/// All checks at a PC, those of one boot together.
+pub fn checks() -> Vec<Check> {
+    let mut checks = own();
+    checks.extend(super::run::checks());
+    checks.sort_by_key(|(append, _)| *append);
+    checks.into_iter().map(|(_, check)| check).collect()
+}
+
+/// The checks of this file.
+fn own() -> Vec<AtPc> {
+    let at = |append, name: &str, look| at(append, format!("pc: {name}"), &[], look);
+    vec![
+        at(
+            "",
+            "sudo insmod messung.ko, and every log tells the same",
+            every_log,
+        ),
+        at("", "the bundle measures as its page says", bundle),
+        at("", "tail -f shows a run as it comes", followed),
+        at("", "parse follows what tail -f shows", parsed_live),
+        at("", "parse follows a log that is rotated", rotated),
+        at("", "busybox insmod measures twice", busybox),
+        at("", "a flooded log is called incomplete", flooded),
+        at("", "100 insertions leave nothing", |_, pc| {
+            insertions(pc, 100)
+        }),
+        self::at(
+            "",
+            "pc: 1000 insertions leave nothing",
+            &[Need::Patience],
+            |_, pc| insertions(pc, 1000),
+        ),
+        at("loglevel=1", "a silent console loses nothing", silent),
+        at("lockdown=integrity", "lockdown refuses insmod", locked),
+    ]
+}
+
 /// Does something at a PC that was booted with `append`: one that is on, or a new one. One at which something failed is
 /// switched off.
-pub fn at_pc(bench: &Bench<'_>, append: &'static str, look: Look) -> Result<String> {
+fn at_pc(bench: &Bench<'_>, append: &'static str, look: Look) -> Result<String> {
     // Whatever is not put back is switched off.
     let on = bench.pc.take().filter(|(with, _)| *with == append);
     let mut pc = match on {
@@ -274,21 +285,6 @@ fn nothing_loaded(pc: &mut Session<'_>) -> Result<String> {
     Ok(String::new())
 }
 
-fn no_other(_: &Bench<'_>, pc: &mut Session<'_>) -> Result<String> {
-    pc.run("sudo insmod messung.ko 'plan=msleep:100ms*50' &")?;
-    pc.run("until grep -q '^messung .* Loading' /proc/modules; do sleep 0.1; done")?
-        .exits(0)?;
-    pc.run("sudo ./xtask run --module messung.ko --plan quick")?
-        .exits(1)?
-        .says("another messung is being inserted right now")?;
-    // It was refused at once, and not after the other had ended.
-    pc.run("grep messung /proc/modules")?
-        .exits(0)?
-        .says("Loading")?;
-    pc.run("wait")?.says("Input/output error")?;
-    nothing_loaded(pc)
-}
-
 fn followed(_: &Bench<'_>, pc: &mut Session<'_>) -> Result<String> {
     pc.type_line("sudo insmod messung.ko run=42 plan=quick & tail -f /var/log/kern.log")?;
     pc.wait_for("messung: @0000002a-", LOGGED)?;
@@ -384,7 +380,7 @@ const KEPT: &[(&str, &str)] = &[
     ),
 ];
 
-fn insertions(_: &Bench<'_>, pc: &mut Session<'_>, count: u32) -> Result<String> {
+fn insertions(pc: &mut Session<'_>, count: u32) -> Result<String> {
     let repeat = |count: u32| {
         format!(
             "sudo sh -c 'chrt -p $$; taskset -p $$; i=0; while [ $i -lt {count} ]; do \
@@ -444,10 +440,6 @@ fn locked(_: &Bench<'_>, pc: &mut Session<'_>) -> Result<String> {
     pc.run("sudo dmesg")?
         .exits(0)?
         .says("Lockdown: insmod: unsigned module loading is restricted")?;
-    pc.run("sudo ./xtask run --module messung.ko --plan quick")?
-        .exits(1)?
-        .says("lockdown=integrity")?
-        .says("--sign-key")?;
     nothing_loaded(pc)?;
     Ok(answer.text.trim().to_owned())
 }

@@ -10,8 +10,8 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 
 use super::bench::Bench;
-use super::harness::{Check, Need, check};
-use super::pc::{NEEDS, at_pc};
+use super::harness::Need;
+use super::pc::{self, AtPc};
 use crate::insert::sign::{Signer, signed_copy};
 use crate::kernel::table::TABLE;
 use crate::kernel::{self, Options, module};
@@ -31,27 +31,24 @@ const TRACES: &str = "grep ^messung /proc/modules; pidof xtask; \
     sudo find /tmp /var/tmp /dev/shm -newer mark";
 
 /// The checks of this file.
-pub fn checks() -> Vec<Check> {
-    let at = |name: &str, append: &'static str, look| {
-        check(format!("run: {name}"), NEEDS, move |bench| {
-            at_pc(bench, append, look)
-        })
-    };
+pub fn checks() -> Vec<AtPc> {
+    let at = |append, name: &str, look| pc::at(append, format!("run: {name}"), &[], look);
     vec![
-        at("measures, reports and leaves nothing", "", measures),
-        at("Ctrl-C ends it with what there is", "", interrupted),
-        at("it ends when it is killed", "", killed),
-        at("refused at once while another one measures", "", refused),
-        at("a module for another kernel is refused", "", misfits),
-        at("without privileges it says what to type", "", unprivileged),
-        at("a silent console loses nothing", "loglevel=1", |_, pc| {
+        at("", "measures, reports and leaves nothing", measures),
+        at("", "Ctrl-C ends it with what there is", interrupted),
+        at("", "it ends when it is killed", killed),
+        at("", "refused at once while another one measures", refused),
+        at("", "a module for another kernel is refused", misfits),
+        at("", "without privileges it says what to type", unprivileged),
+        at("loglevel=1", "a silent console loses nothing", |_, pc| {
             whole(pc, "")
         }),
-        at("lockdown is explained", "lockdown=integrity", locked),
-        check(
+        at("lockdown=integrity", "lockdown is explained", locked),
+        pc::at(
+            "module.sig_enforce=1",
             "run: a signature that the kernel does not trust is explained",
-            &[NEEDS, &[OPENSSL]].concat(),
-            |bench| at_pc(bench, "module.sig_enforce=1", signed),
+            &[OPENSSL],
+            signed,
         ),
     ]
 }
