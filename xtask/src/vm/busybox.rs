@@ -31,7 +31,7 @@ const INIT: &str = include_str!("busybox.sh");
 
 /// Where that looks for things.
 const FOLDERS: &[&str] = &[
-    "/bin", "/dev", "/etc", "/proc", "/root", "/sbin", "/sys", "/tmp", "/var", "/var/log",
+    "/bin", "/dev", "/etc", "/proc", "/home", "/sbin", "/sys", "/tmp", "/var", "/var/log",
 ];
 
 /// The initramfs. The program is taken from the cache if that has it.

@@ -6,7 +6,7 @@
 
 /bin/busybox mount -t proc proc /proc
 /bin/busybox --install -s /bin
-export PATH=/bin HOME=/root
+export PATH=/bin HOME=/home
 mount -t sysfs sysfs /sys
 mount -t devtmpfs devtmpfs /dev
 hostname board

@@ -55,7 +55,7 @@ fn unpacked(bench: &Bench<'_>, row: &Row) -> Result<String> {
     let line = machine::find(row.machine)?.handover;
     let board = Pc {
         userland: &busybox::ensure(&bench.env, &kernel.cache, row.arch)?,
-        files: vec![("/root/bundle.tar.gz", 0o644, &bytes)],
+        files: vec![("/home/bundle.tar.gz", 0o644, &bytes)],
         append: &format!("typed={line}"),
     };
     let mut board = Session::boot(bench.env, &kernel, &Folder::new(folder), board)?;
