@@ -402,8 +402,13 @@ fn announce(phase: Phase) {
     say(&format!("{MARK}{}", phase.name()));
 }
 
+/// How long what was said before may take to leave on the console.
+const CONSOLE: Duration = Duration::from_millis(100);
+
 /// Tells the host what time it is here.
 fn stamp() {
+    // The line must not wait for others, or it would arrive late.
+    std::thread::sleep(CONSOLE);
     say(&format!("{STAMP}{}", rtc::monotonic().as_nanos()));
 }
 
