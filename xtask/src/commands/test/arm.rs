@@ -7,8 +7,8 @@ use std::path::Path;
 use anyhow::{Result, ensure};
 
 use super::bench::Bench;
-use super::delays::all_contexts;
-use super::guests::{Measured, all_rows, measure, no_trace, row, steady_udelay};
+use super::delays::{all_contexts, has_all, run};
+use super::guests::{all_rows, measure, no_trace, row, steady_udelay};
 use super::harness::{Check, Need, check};
 use super::userland::tests_pass;
 use crate::kernel::{self, Options, module, table};
@@ -111,19 +111,9 @@ fn is_of(run: &Run, platform: &str, environment: &str) -> Result<()> {
 
 fn everything(bench: &Bench<'_>, kernel: &str) -> Result<String> {
     let items = all_contexts();
-    let measured: Measured = measure(
-        bench,
-        &[],
-        &["--kernel", kernel, "--plan", &items.join(",")],
-    )?;
-    no_trace(&measured)?;
-    let rows = measured.run.measurements.len();
-    ensure!(
-        rows == items.len(),
-        "{rows} rows came of {} items",
-        items.len()
-    );
-    Ok(format!("{rows} rows"))
+    let measured = run(bench, kernel, &items.join(","), None)?;
+    has_all(&measured, &items)?;
+    Ok(format!("{} rows", items.len()))
 }
 
 /// 4.3 s are what 32 bits of nanoseconds hold.

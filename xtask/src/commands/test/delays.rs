@@ -103,7 +103,7 @@ fn finds(fault: Fault) -> String {
 }
 
 /// Runs a plan on a kernel; what is not as it must be in any run is an error.
-fn run(bench: &Bench<'_>, kernel: &str, plan: &str, fault: Option<Fault>) -> Result<Measured> {
+pub fn run(bench: &Bench<'_>, kernel: &str, plan: &str, fault: Option<Fault>) -> Result<Measured> {
     let mut arguments = vec!["--kernel", kernel, "--plan", plan];
     if let Some(fault) = fault {
         arguments.extend(["--fault", fault.name()]);
@@ -322,16 +322,18 @@ fn request(spec: &Spec) -> &'static str {
     }
 }
 
+/// Requires a row for each item of a plan.
+pub fn has_all(measured: &Measured, items: &[String]) -> Result<()> {
+    let rows = measured.run.measurements.len();
+    ensure!(rows == items.len(), "{rows} rows of {}", items.len());
+    Ok(())
+}
+
 fn everything(bench: &Bench<'_>, kernel: &str) -> Result<String> {
     let items = all_contexts();
     let measured = twice(bench, kernel, &items.join(","))?;
     let run = &measured.run;
-    ensure!(
-        run.measurements.len() == items.len(),
-        "{} rows of {}",
-        run.measurements.len(),
-        items.len()
-    );
+    has_all(&measured, &items)?;
     explained(&measured)?;
     let none = |row: &&Measurement| row.function == "none" && row.context == "irqoff";
     let none = run
