@@ -4,6 +4,8 @@
 
 #![allow(dead_code, reason = "xtask uses the rest")]
 
+#[path = "../xtask/src/clocks.rs"]
+mod clocks;
 #[path = "../xtask/src/compare.rs"]
 mod compare;
 #[path = "../xtask/src/fuzzed.rs"]

@@ -58,6 +58,7 @@ pub fn checks() -> Vec<Check> {
             clippy(bench, &["--no-default-features"])
         }),
         check("rustdoc", &[], rustdoc),
+        check("the fuzzers compile", &[], fuzzers),
         check("shellcheck", &[SHELLCHECK], shellcheck),
         check("cargo test", &[], |bench| cargo_test(bench, &[])),
         check("cargo test of the board's part", &[], |bench| {
@@ -90,6 +91,20 @@ fn rustdoc(bench: &Bench<'_>) -> Result<String> {
     doc.arg("--document-private-items")
         .env("RUSTDOCFLAGS", "-D warnings");
     bench.succeed(doc)?;
+    Ok(String::new())
+}
+
+/// They are a workspace of their own, so nothing else compiles them.
+fn fuzzers(bench: &Bench<'_>) -> Result<String> {
+    let mut check = bench.cargo(&["check", "--quiet", "--locked", "--manifest-path"]);
+    check
+        .arg("fuzz/Cargo.toml")
+        .arg("--target-dir")
+        .arg(bench.folder()?)
+        .env("RUSTFLAGS", "-D warnings")
+        // Nothing is linked, so libFuzzer needs no C++ compiler.
+        .env("CUSTOM_LIBFUZZER_PATH", "none/libfuzzer.a");
+    bench.succeed(check)?;
     Ok(String::new())
 }
 
