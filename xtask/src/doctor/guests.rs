@@ -2,7 +2,6 @@
 
 //! What measuring in a virtual machine takes: a build root, and what makes one. What the cache has need not be made again.
 
-use std::fs::File;
 use std::path::PathBuf;
 
 use anyhow::Result;
@@ -10,8 +9,11 @@ use anyhow::Result;
 use super::machine::Distribution;
 use super::{Finding, Way};
 use crate::cache::{self, megabytes};
-use crate::kernel::{self, archive, build_root, folder, table};
+use crate::kernel::module::{self, Program};
+use crate::kernel::{self, Options, archive, build_root, folder, table};
 use crate::process::{Env, find_program};
+use crate::vm::accelerator;
+use crate::vm::launch::Launcher;
 
 /// What there is.
 #[derive(Clone, Debug)]
@@ -28,10 +30,46 @@ pub struct Guests {
     pub mirror: std::result::Result<String, String>,
     /// Bytes of the disk that are left for us.
     pub space: u64,
-    /// Whether `/dev/kvm` can be opened, else why not.
-    pub kvm: std::result::Result<(), String>,
+    /// Whether KVM runs guests here.
+    pub kvm: Kvm,
     /// Whether apt-get could install what is missing.
     pub has_apt: bool,
+}
+
+/// What is known of KVM.
+#[derive(Clone, Debug)]
+pub enum Kvm {
+    /// A guest ran, on this CPU model.
+    Works(&'static str),
+    /// `/dev/kvm` cannot be opened, and why.
+    Closed(String),
+    /// It can, but no guest ran, and why.
+    Fails(String),
+    /// No guest could be tried, and why.
+    Untried(String),
+}
+
+impl Kvm {
+    /// Tries it with a guest, if the cache has what that takes.
+    fn now(env: &Env<'_>, has_kernel: bool) -> Self {
+        if let Err(why) = accelerator::open_kvm() {
+            return Self::Closed(why);
+        }
+        if !has_kernel {
+            return Self::Untried("no kernel has been made ready yet".to_owned());
+        }
+        match Self::trial(env) {
+            Ok(Ok(cpu_model)) => Self::Works(cpu_model),
+            Ok(Err(failures)) => Self::Fails(failures.join("; ")),
+            Err(error) => Self::Untried(format!("{error:#}")),
+        }
+    }
+
+    fn trial(env: &Env<'_>) -> Result<std::result::Result<&'static str, Vec<String>>> {
+        let kernel = kernel::prepare(env, &table::TABLE[0], &Options::default())?;
+        let init = module::program(env, &kernel, Program::Guest)?;
+        accelerator::find_kvm(&Launcher::new(*env, &kernel, &init)?)
+    }
 }
 
 impl Guests {
@@ -48,17 +86,13 @@ impl Guests {
         if !has_apt {
             missing.push("apt");
         }
+        let is_ready = kernel::is_in_cache(&cache, &table::TABLE[0]);
         let guests = Self {
-            is_ready: kernel::is_in_cache(&cache, &table::TABLE[0]),
+            is_ready,
             namespaces: build_root::ensure_namespaces(env).map_err(in_words),
             mirror: archive::reach_mirror(env).map_err(in_words),
             space: cache::space(&cache)?,
-            kvm: File::options()
-                .read(true)
-                .write(true)
-                .open("/dev/kvm")
-                .map(drop)
-                .map_err(|error| error.to_string()),
+            kvm: Kvm::now(env, is_ready),
             missing,
             has_apt,
             cache,
@@ -190,20 +224,29 @@ fn qemu(guests: &Guests) -> Finding {
 fn accelerator(guests: &Guests) -> Finding {
     const NAME: &str = "accelerator";
     match &guests.kvm {
-        Err(why) => Finding::no(
+        Kvm::Works(cpu_model) => Finding::yes(
             NAME,
             Way::Vm,
-            format!(
-                "/dev/kvm cannot be opened ({why}), so real time is emulated; virtual time needs no accelerator"
-            ),
+            format!("KVM works, with -cpu {cpu_model}: a guest ran up to its init"),
+        ),
+        Kvm::Closed(why) => Finding::no(
+            NAME,
+            Way::Vm,
+            format!("{why}, so real time is emulated; virtual time needs no accelerator"),
             "for real time: switch virtualization on in the firmware, and join the group kvm",
         ),
-        Ok(()) => Finding {
-            remedy: Some("cargo xtask vm --real-time --plan quick says what works".to_owned()),
+        Kvm::Fails(why) => Finding::no(
+            NAME,
+            Way::Vm,
+            format!("KVM does not work, so real time is emulated; virtual time needs no accelerator ({why})"),
+            "for real time: a machine whose processor, or whose own host, offers all that KVM asks for",
+        ),
+        Kvm::Untried(why) => Finding {
+            remedy: Some("cargo xtask vm --real-time --plan quick tries it".to_owned()),
             ..Finding::unknown(
                 NAME,
                 Way::Vm,
-                "/dev/kvm opens, and only a guest that runs tells whether KVM works; virtual time needs no accelerator",
+                format!("/dev/kvm opens, but only a guest that runs tells whether KVM works, and {why}; virtual time needs no accelerator"),
             )
         },
     }

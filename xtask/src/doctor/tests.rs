@@ -4,6 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
+use super::guests::Kvm;
 use super::*;
 
 /// One of the machines, its kernel's release, and its tools as they should be.
@@ -80,6 +81,32 @@ fn no_modules() -> Patient {
     Patient::new("no-modules", "6.18.44")
 }
 
+#[test]
+fn an_accelerator_is_told_from_a_device_file() {
+    let finding = |kvm| {
+        let guests = Guests {
+            kvm,
+            ..guests(true)
+        };
+        let findings = guests::findings(&guests, Distribution::Debian, true);
+        named(&findings, "accelerator").clone()
+    };
+    let why = || "reasons".to_owned();
+    for (kvm, state) in [
+        (Kvm::Works("host"), State::Yes),
+        (Kvm::Closed(why()), State::No),
+        (Kvm::Fails(why()), State::No),
+        (Kvm::Untried(why()), State::Unknown),
+    ] {
+        let finding = finding(kvm.clone());
+        assert_eq!(finding.state, state, "{kvm:?}");
+        assert!(state == State::Yes || finding.reason.contains("reasons"));
+        assert_eq!(finding.remedy.is_none(), state == State::Yes);
+        // Virtual time needs none.
+        assert_eq!(finding.needed_for, []);
+    }
+}
+
 /// A machine that can make a build root, or has one.
 fn guests(is_ready: bool) -> Guests {
     Guests {
@@ -89,7 +116,7 @@ fn guests(is_ready: bool) -> Guests {
         missing: Vec::new(),
         mirror: Ok("http://mirror.example/debian".to_owned()),
         space: 1 << 40,
-        kvm: Ok(()),
+        kvm: Kvm::Works("host"),
         has_apt: true,
     }
 }

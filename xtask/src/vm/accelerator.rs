@@ -5,7 +5,7 @@
 use anyhow::{Context as _, Result};
 
 use super::launch::{Guest, Launcher};
-use super::machine::{Accelerator, Machine, Time};
+use super::machine::{Accelerator, Time};
 use super::supervisor::{Folder, Limits};
 use crate::event::Event;
 use crate::failure::{Class, Failure};
@@ -31,10 +31,22 @@ pub fn choose(launcher: &Launcher<'_>, asked: Option<Accelerator>, cpus: u32) ->
     if asked == Some(Accelerator::Tcg) || machine.kvm_cpus.is_empty() {
         return Ok(emulated);
     }
-    let failures = match find_kvm(launcher, machine, cpus)? {
-        Ok(time) => return Ok(time),
+    let failures = match find_kvm(launcher)? {
+        Ok(cpu_model) => {
+            env.emit(Event::Note(format!(
+                "KVM works with -cpu {cpu_model}: a guest ran up to its init"
+            )));
+            return Ok(Time::Real {
+                accelerator: Accelerator::Kvm,
+                cpu_model,
+                cpus,
+            });
+        }
         Err(failures) => failures,
     };
+    for failure in &failures {
+        env.emit(Event::Note(format!("KVM does not work: {failure}")));
+    }
     if asked == Some(Accelerator::Kvm) {
         return Err(Failure::error(
             Class::NotMeasured,
@@ -48,46 +60,40 @@ pub fn choose(launcher: &Launcher<'_>, asked: Option<Accelerator>, cpus: u32) ->
     Ok(emulated)
 }
 
-/// Tries KVM with each CPU model, by booting a guest into its init; else tells what went wrong with each.
-fn find_kvm(
-    launcher: &Launcher<'_>,
-    machine: &Machine,
-    cpus: u32,
-) -> Result<std::result::Result<Time, Vec<String>>> {
-    let env = launcher.env();
-    env.emit(Event::Step("trying KVM".to_owned()));
-    if let Err(error) = std::fs::File::options()
-        .read(true)
-        .write(true)
-        .open("/dev/kvm")
-    {
-        let failure = format!("/dev/kvm cannot be opened ({error})");
-        env.emit(Event::Note(failure.clone()));
-        return Ok(Err(vec![failure]));
+/// Tries KVM with each CPU model, by booting a guest into its init: the model that it works with, else what went wrong with each.
+///
+/// # Errors
+///
+/// The user interrupts, or the trial's folder cannot be made.
+pub fn find_kvm(launcher: &Launcher<'_>) -> Result<std::result::Result<&'static str, Vec<String>>> {
+    launcher.env().emit(Event::Step("trying KVM".to_owned()));
+    if let Err(why) = open_kvm() {
+        return Ok(Err(vec![why]));
     }
     let mut failures = Vec::new();
-    for cpu_model in machine.kvm_cpus {
+    for cpu_model in launcher.machine().kvm_cpus {
         let time = Time::Real {
             accelerator: Accelerator::Kvm,
             cpu_model,
-            cpus,
+            cpus: 1,
         };
         match try_once(launcher, time) {
-            Ok(()) => {
-                env.emit(Event::Note(format!(
-                    "KVM works with -cpu {cpu_model}: a guest ran up to its init"
-                )));
-                return Ok(Ok(time));
-            }
+            Ok(()) => return Ok(Ok(cpu_model)),
             Err(error) if Failure::class_of(&error) == Class::Interrupted => return Err(error),
-            Err(error) => {
-                let failure = format!("with -cpu {cpu_model}, {}", reason(&error));
-                env.emit(Event::Note(format!("KVM does not work {failure}")));
-                failures.push(failure);
-            }
+            Err(error) => failures.push(format!("with -cpu {cpu_model}, {}", reason(&error))),
         }
     }
     Ok(Err(failures))
+}
+
+/// Whether this process may ask for KVM, else why not. It says little of whether KVM works.
+pub fn open_kvm() -> std::result::Result<(), String> {
+    std::fs::File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/kvm")
+        .map(drop)
+        .map_err(|error| format!("/dev/kvm cannot be opened ({error})"))
 }
 
 /// Boots a guest that only shows that it runs.
