@@ -37,6 +37,7 @@ pub fn checks() -> Vec<AtPc> {
         at("", "measures, reports and leaves nothing", measures),
         at("", "Ctrl-C ends it with what there is", interrupted),
         at("", "it ends when it is killed", killed),
+        at("", "says what a flood took away", flooded),
         at("", "refused at once while another one measures", refused),
         at("", "a module for another kernel is refused", misfits),
         at("", "without privileges it says what to type", unprivileged),
@@ -119,6 +120,33 @@ fn killed(_: &Bench<'_>, pc: &mut Session<'_>) -> Result<String> {
         .exits(0)?
         .says("messung: interrupted: ")?;
     Ok(String::new())
+}
+
+/// Whoever reads the log stands still, as on a machine that has no time for it, until the kernel has overwritten the second row.
+fn flooded(_: &Bench<'_>, pc: &mut Session<'_>) -> Result<String> {
+    // A frozen process looks to sudo, which watches it, as one that has no time.
+    pc.run(
+        "./xtask run --sudo --module messung.ko --plan 'udelay:15us*10,msleep:50ms*60' --json flooded.json >out 2>&1 & sleep 2; \
+         sudo sh -c 'cd /sys/fs/cgroup; mkdir still; pgrep -o -u root -x xtask >still/cgroup.procs; echo 1 >still/cgroup.freeze; sleep 4; \
+         i=0; while [ $i -lt 400 ]; do printf somebody:%700s >/dev/kmsg; i=$((i + 1)); done; echo 0 >still/cgroup.freeze'; wait $!",
+    )?
+    .exits(1)?;
+    let answer = pc
+        .run("cat out; rm out; sudo rmdir /sys/fs/cgroup/still")?
+        .exits(0)?
+        .says("[1/2] udelay 15 us: ")?
+        .says("INCOMPLETE")?;
+    ensure!(
+        answer
+            .text
+            .contains(" messages of the kernel were overwritten before they could be read")
+            && !answer.text.contains("[2/2]"),
+        "the second row was to be lost: {answer}"
+    );
+    pc.run("cat flooded.json; rm flooded.json")?
+        .exits(0)?
+        .says("\"complete\": false")?;
+    gone(pc)
 }
 
 fn refused(_: &Bench<'_>, pc: &mut Session<'_>) -> Result<String> {
