@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The user's cache folder: what is in it appears whole or not at all, and two invocations wait for each other.
+//! The user's cache folder: what is in it appears whole or not at all. Who makes something has it alone; those who use what is
+//! ready share it, and meanwhile nobody takes that away.
 //!
 //! Everything in it can be made again, so it can be thrown away at any time.
 
 use std::{
     ffi::OsString,
-    fs, io,
+    fmt, fs, io,
     os::unix::fs::{MetadataExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
     thread,
@@ -30,26 +31,73 @@ const PARTIAL: &str = ".partial";
 /// Ending of what is being replaced.
 const OLD: &str = ".old";
 
+/// Who may have the cache at the same time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Hold {
+    /// Nobody else: it may be changed.
+    Alone,
+    /// All who only use what is ready.
+    Shared,
+}
+
+/// In the chain of an error: something has to be made, and the cache is shared.
+#[derive(Debug)]
+struct Unmade;
+
+impl fmt::Display for Unmade {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the cache lacks something, and others are using it")
+    }
+}
+
+impl std::error::Error for Unmade {}
+
 /// The cache folder, locked for as long as this value lives.
 #[derive(Debug)]
 pub struct Cache {
     path: PathBuf,
+    hold: Hold,
     /// The lock goes with the open file.
     _lock: fs::File,
 }
 
 impl Cache {
-    /// Locks the user's cache folder, and makes it where it is missing. Waits, and says so, while another messung has it.
-    /// What a killed run left half-made is removed.
+    /// Locks the user's cache folder to change it, and makes it where it is missing. Waits, and says so, while another messung
+    /// has it. What a killed run left half-made is removed.
     ///
     /// # Errors
     ///
     /// Neither `XDG_CACHE_HOME` nor `HOME` is set, the folder cannot be made, or the user interrupts.
     pub fn open(env: &Env<'_>) -> Result<Self> {
-        Self::open_at(env, folder()?)
+        Self::open_at(env, folder()?, Hold::Alone)
     }
 
-    fn open_at(env: &Env<'_>, path: PathBuf) -> Result<Self> {
+    /// What `take` finds ready in the cache, which others may use at the same time. Where something has to be made, `take` gets
+    /// the cache alone before that: it then makes what it looks for.
+    ///
+    /// # Errors
+    ///
+    /// Those of `take`, and of [`Self::open`].
+    pub fn ready<T>(env: &Env<'_>, take: impl FnMut(Self) -> Result<T>) -> Result<T> {
+        Self::ready_at(env, &folder()?, take)
+    }
+
+    fn ready_at<T>(
+        env: &Env<'_>,
+        path: &Path,
+        mut take: impl FnMut(Self) -> Result<T>,
+    ) -> Result<T> {
+        loop {
+            match take(Self::open_at(env, path.to_owned(), Hold::Shared)?) {
+                Err(error) if error.chain().any(|cause| cause.is::<Unmade>()) => {}
+                taken => return taken,
+            }
+            // Between the two locks others may change everything, so what was made is looked for anew.
+            drop(take(Self::open_at(env, path.to_owned(), Hold::Alone)?)?);
+        }
+    }
+
+    fn open_at(env: &Env<'_>, path: PathBuf, hold: Hold) -> Result<Self> {
         fs::create_dir_all(&path)
             .with_context(|| format!("cannot make the cache folder {}", path.display()))?;
         let name = path.join("lock");
@@ -58,9 +106,13 @@ impl Cache {
             .append(true)
             .open(&name)
             .with_context(|| format!("cannot open {}", name.display()))?;
+        let operation = match hold {
+            Hold::Alone => FlockOperation::NonBlockingLockExclusive,
+            Hold::Shared => FlockOperation::NonBlockingLockShared,
+        };
         let mut told = false;
         loop {
-            match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            match flock(&lock, operation) {
                 Ok(()) => break,
                 Err(Errno::WOULDBLOCK | Errno::INTR) => {}
                 Err(error) => {
@@ -77,9 +129,27 @@ impl Cache {
             }
             thread::sleep(POLL.max(Duration::from_millis(100)));
         }
-        let cache = Self { path, _lock: lock };
-        cache.sweep(2)?;
+        let cache = Self {
+            path,
+            hold,
+            _lock: lock,
+        };
+        if hold == Hold::Alone {
+            cache.sweep(2)?;
+        }
         Ok(cache)
+    }
+
+    /// To be asked before anything is made, and before that is announced.
+    ///
+    /// # Errors
+    ///
+    /// Others are using the cache; [`Self::ready`] knows what to do then.
+    pub fn may_change(&self) -> Result<()> {
+        match self.hold {
+            Hold::Alone => Ok(()),
+            Hold::Shared => Err(Unmade.into()),
+        }
     }
 
     /// A path below the cache folder.
@@ -98,6 +168,7 @@ impl Cache {
         relative: impl AsRef<Path>,
         make: impl FnOnce(&Path) -> Result<T>,
     ) -> Result<T> {
+        self.may_change()?;
         let target = self.join(relative);
         let partial = with_ending(&target, PARTIAL);
         let old = with_ending(&target, OLD);
@@ -121,12 +192,15 @@ impl Cache {
         Ok(made)
     }
 
-    /// [`Self::whole`] for a file of known content.
+    /// [`Self::whole`] for a file of known content, unless it is there.
     ///
     /// # Errors
     ///
     /// The file system refuses.
     pub fn write(&self, relative: impl AsRef<Path>, content: &str) -> Result<()> {
+        if fs::read(self.join(&relative)).is_ok_and(|there| there == content.as_bytes()) {
+            return Ok(());
+        }
         self.whole(relative, |path| {
             fs::write(path, content).with_context(|| format!("cannot write {}", path.display()))
         })
@@ -138,6 +212,7 @@ impl Cache {
     ///
     /// The file system refuses.
     pub fn scratch(&self, name: &str) -> Result<Scratch> {
+        self.may_change()?;
         // A killed run's is swept like anything half-made.
         let path = self.join(format!("{name}{PARTIAL}"));
         remove_all(&path)?;
@@ -151,6 +226,7 @@ impl Cache {
     ///
     /// The file system refuses, or the user interrupts; the next run then goes on with what is left.
     pub fn clean(self, env: &Env<'_>) -> Result<u64> {
+        self.may_change()?;
         env.emit(Event::Step(format!("removing {}", self.path.display())));
         let freed = disk_use(&self.path)?;
         // All names change before anything goes: whatever ends this in between, nothing half-removed looks whole.
@@ -375,7 +451,7 @@ mod tests {
     #[test]
     fn what_fails_does_not_appear() {
         with_env(|env, _, _, folder| {
-            let cache = Cache::open_at(&env, folder.join("c")).unwrap();
+            let cache = Cache::open_at(&env, folder.join("c"), Hold::Alone).unwrap();
             let result = cache.whole("trees/x", |path| {
                 fs::create_dir(path)?;
                 fs::write(path.join("half"), "made")?;
@@ -389,7 +465,7 @@ mod tests {
     #[test]
     fn what_succeeds_replaces_what_was_there() {
         with_env(|env, _, _, folder| {
-            let cache = Cache::open_at(&env, folder.join("c")).unwrap();
+            let cache = Cache::open_at(&env, folder.join("c"), Hold::Alone).unwrap();
             for text in ["one", "two"] {
                 cache
                     .whole("k/r", |path| {
@@ -412,7 +488,7 @@ mod tests {
             fs::create_dir_all(&left).unwrap();
             fs::write(left.join("file"), "").unwrap();
             fs::set_permissions(&left, fs::Permissions::from_mode(0o555)).unwrap();
-            let cache = Cache::open_at(&env, folder.join("c")).unwrap();
+            let cache = Cache::open_at(&env, folder.join("c"), Hold::Alone).unwrap();
             assert!(!cache.join("trees/x.partial").exists());
             assert!(cache.join("trees").exists());
         });
@@ -421,13 +497,13 @@ mod tests {
     #[test]
     fn a_second_one_waits_and_can_be_interrupted() {
         with_env(|env, sink, interrupt, folder| {
-            let first = Cache::open_at(&env, folder.join("c")).unwrap();
+            let first = Cache::open_at(&env, folder.join("c"), Hold::Alone).unwrap();
             let later = interrupt.clone();
             let raiser = thread::spawn(move || {
                 thread::sleep(Duration::from_millis(150));
                 later.raise();
             });
-            let error = Cache::open_at(&env, folder.join("c")).unwrap_err();
+            let error = Cache::open_at(&env, folder.join("c"), Hold::Alone).unwrap_err();
             raiser.join().unwrap();
             assert_eq!(Failure::class_of(&error), Class::Interrupted);
             let events = sink.0.lock().unwrap();
@@ -438,9 +514,61 @@ mod tests {
     }
 
     #[test]
+    fn those_who_use_it_share_it_and_who_changes_it_waits_for_them() {
+        with_env(|env, _, interrupt, folder| {
+            // Whoever had to wait is interrupted.
+            interrupt.raise();
+            let open = |hold| Cache::open_at(&env, folder.join("c"), hold);
+            let _users = [open(Hold::Shared).unwrap(), open(Hold::Shared).unwrap()];
+            let error = open(Hold::Alone).unwrap_err();
+            assert_eq!(Failure::class_of(&error), Class::Interrupted);
+        });
+    }
+
+    #[test]
+    fn what_is_missing_is_made_alone_and_used_together() {
+        with_env(|env, _, interrupt, folder| {
+            // Whoever had to wait is interrupted.
+            interrupt.raise();
+            let path = folder.join("c");
+            let mut holds = Vec::new();
+            let mut take = |cache: Cache| {
+                holds.push(cache.hold);
+                cache.write("x", "made")?;
+                Ok(cache)
+            };
+            let first = Cache::ready_at(&env, &path, &mut take).unwrap();
+            let second = Cache::ready_at(&env, &path, &mut take).unwrap();
+            drop((first, second));
+            assert_eq!(
+                holds,
+                [Hold::Shared, Hold::Alone, Hold::Shared, Hold::Shared]
+            );
+        });
+    }
+
+    #[test]
+    fn what_others_use_is_not_changed() {
+        with_env(|env, _, _, folder| {
+            let open = |hold| Cache::open_at(&env, folder.join("c"), hold).unwrap();
+            open(Hold::Alone).write("x", "one").unwrap();
+            let left = folder.join("c/half.partial");
+            fs::write(&left, "").unwrap();
+            let cache = open(Hold::Shared);
+            cache.write("x", "one").unwrap();
+            assert!(cache.write("x", "two").unwrap_err().is::<Unmade>());
+            assert!(cache.scratch("y").unwrap_err().is::<Unmade>());
+            assert!(cache.clean(&env).unwrap_err().is::<Unmade>());
+            assert_eq!(fs::read_to_string(folder.join("c/x")).unwrap(), "one");
+            // Sweeping is for who has it alone.
+            assert!(left.exists());
+        });
+    }
+
+    #[test]
     fn clean_says_what_it_frees() {
         with_env(|env, _, _, folder| {
-            let cache = Cache::open_at(&env, folder.join("c")).unwrap();
+            let cache = Cache::open_at(&env, folder.join("c"), Hold::Alone).unwrap();
             cache
                 .write("rows/amd64.json", &"x".repeat(100_000))
                 .unwrap();
@@ -452,7 +580,7 @@ mod tests {
     #[test]
     fn a_clean_that_is_cut_short_leaves_nothing_that_looks_whole() {
         with_env(|env, _, interrupt, folder| {
-            let cache = Cache::open_at(&env, folder.join("c")).unwrap();
+            let cache = Cache::open_at(&env, folder.join("c"), Hold::Alone).unwrap();
             cache.write("trees/x/usr", "half").unwrap();
             interrupt.raise();
             let error = cache.clean(&env).unwrap_err();
@@ -464,7 +592,7 @@ mod tests {
                 interrupt: &Interrupt::default(),
                 ..env
             };
-            Cache::open_at(&env, folder.join("c")).unwrap();
+            Cache::open_at(&env, folder.join("c"), Hold::Alone).unwrap();
             assert!(!folder.join("c/trees.old").exists());
         });
     }

@@ -32,6 +32,15 @@ good) all; cat "$GUEST/handover.log" >"$handover" ;;
 panic) boot; echo '[    1.5] Kernel panic - not syncing: Attempted to kill init!' >>"$console" ;;
 oops) boot; echo '[    1.5] Oops: 0002 [#1] SMP' >>"$console"; sleep 1000 ;;
 hang) boot; sleep 1000 ;;
+meet)
+    boot
+    mkdir -p "$FOLDER/met/$$"
+    for _ in $(seq 200); do
+        case $(echo "$FOLDER"/met/*) in *' '*) all; cat "$GUEST/handover.log" >"$handover"; exit ;; esac
+        sleep 0.1
+    done
+    exit 1
+    ;;
 stay) all; cat "$GUEST/handover.log" >"$handover"; sleep 1000 ;;
 silent) all ;;
 flipped) all; sed '20s/stddev_ns/stddeV_ns/' "$GUEST/handover.log" >"$handover" ;;
@@ -89,14 +98,19 @@ impl Place {
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = self.xtask("vm");
+        command.args(arguments);
+        command
+    }
+
+    fn xtask(&self, subcommand: &str) -> Command {
         let guest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/guest");
         let path = std::env::var("PATH").unwrap_or_default();
         let work = self.path("work");
         fs::create_dir_all(&work).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_xtask"));
         command
-            .arg("vm")
-            .args(arguments)
+            .arg(subcommand)
             .env("MESSUNG_BUILD_ROOT", "host")
             .env("XDG_CACHE_HOME", self.path("cache"))
             .env("TMPDIR", work)
@@ -291,6 +305,44 @@ fn an_interrupt_leaves_nothing_behind() {
     let status = child.wait().unwrap();
     assert_eq!(status.code(), Some(130));
     assert!(!json.exists());
+    place.assert_clean();
+}
+
+#[test]
+fn two_measure_at_the_same_time() {
+    let place = Place::new("meet");
+    let both = [(); 2].map(|()| place.command(&[]).spawn().unwrap());
+    for child in both {
+        let output = child.wait_with_output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(0), "{stderr}");
+    }
+    place.assert_clean();
+}
+
+#[test]
+fn what_a_guest_runs_from_is_not_cleaned_away() {
+    let place = Place::new("hang");
+    let mut vm = place.command(&[]).spawn().unwrap();
+    assert!(eventually(|| place.qemu().is_some()), "QEMU did not start");
+    let told = place.path("clean.log");
+    let mut clean = place
+        .xtask("clean")
+        .stderr(fs::File::create(&told).unwrap())
+        .spawn()
+        .unwrap();
+    let waits = || {
+        fs::read_to_string(&told)
+            .unwrap()
+            .contains("another messung is using")
+    };
+    assert!(eventually(waits), "clean does not wait");
+    let rows = place.path("cache/messung/rows");
+    assert!(rows.exists());
+    kill_process(Pid::from_child(&vm), Signal::INT).unwrap();
+    assert_eq!(vm.wait().unwrap().code(), Some(130));
+    assert_eq!(clean.wait().unwrap().code(), Some(0));
+    assert!(!rows.exists());
     place.assert_clean();
 }
 

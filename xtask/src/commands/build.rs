@@ -114,7 +114,7 @@ pub fn run(options: Options, ui: &Ui) -> anyhow::Result<()> {
         None if kernel.kernel.is_none() => for_running_kernel(&env, kernel.resolve()?.1)?,
         None => {
             let (row, options) = kernel.resolve()?;
-            module::build(&env, &kernel::prepare(&env, row, &options)?)?
+            for_row(&env, row, &options)?
         }
     };
     ui.print(&format!("{}\n", module.display()))
@@ -131,9 +131,19 @@ pub fn for_running_kernel(env: &Env<'_>, options: kernel::Options) -> anyhow::Re
         Route::BuildRoot(row) => {
             let release = Some(Machine::now().system.release);
             let options = kernel::Options { release, ..options };
-            module::build(env, &kernel::prepare(env, row, &options)?)
+            for_row(env, row, &options)
         }
     }
+}
+
+/// Builds in the build root.
+fn for_row(
+    env: &Env<'_>,
+    row: &'static table::Row,
+    options: &kernel::Options,
+) -> anyhow::Result<PathBuf> {
+    let (_, module) = kernel::ready(env, row, options, |kernel| module::build(env, kernel))?;
+    Ok(module)
 }
 
 #[cfg(test)]

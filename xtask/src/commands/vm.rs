@@ -14,13 +14,12 @@ use crate::clocks;
 use crate::event::{Event, Sink};
 use crate::failure::{Class, Failure};
 use crate::guest::{self, Phase, Report, Task};
-use crate::kernel::module::{self, Fault, Program};
-use crate::kernel::{self, Kernel};
+use crate::kernel::module::Fault;
 use crate::process::{Env, Interrupt};
 use crate::result::{Platform, PlatformKind, Run, Unknown};
 use crate::ui::Ui;
 use crate::vm::accelerator::{self, EMULATED};
-use crate::vm::launch::{Guest, Launcher};
+use crate::vm::launch::{self, Guest, Launcher, Ready};
 use crate::vm::machine::{self, Accelerator, Machine, Time};
 use crate::vm::supervisor::{Folder, Limits, Outcome};
 use crate::writers::{functions, json};
@@ -138,12 +137,11 @@ pub fn run(options: Options, ui: &Ui) -> Result<()> {
     let what = What {
         plan: &plan,
         append: &append,
-        fault,
     };
     let work = tempfile::tempdir().context("cannot make a folder for the guest")?;
     let folder = Folder::new(work.path());
-    let measured = kernel::prepare(&env, row, &options)
-        .and_then(|kernel| measure(env, &kernel, &folder, asked, &what));
+    let measured = launch::ready(&env, row, &options, fault)
+        .and_then(|ready| measure(env, &ready, &folder, asked, &what));
     // What there is helps most when something failed.
     if let Some(output) = &output {
         output.keep(&folder, &recorder.commands(), measured.as_ref().ok())?;
@@ -156,7 +154,6 @@ pub fn run(options: Options, ui: &Ui) -> Result<()> {
 struct What<'a> {
     plan: &'a PlanOptions,
     append: &'a str,
-    fault: Option<Fault>,
 }
 
 /// What came of a guest.
@@ -165,22 +162,21 @@ struct Measured {
     log: String,
 }
 
-/// Builds what the guest needs, boots it, and completes its result.
+/// Boots the guest, and completes its result.
 fn measure(
     env: Env<'_>,
-    kernel: &Kernel,
+    ready: &Ready,
     folder: &Folder,
     asked: Asked,
     what: &What<'_>,
 ) -> Result<Measured> {
-    let What {
-        plan,
-        append,
-        fault,
-    } = *what;
-    let module = module::build_with(&env, kernel, fault)?;
-    let init = module::program(&env, kernel, Program::Guest)?;
-    let launcher = Launcher::new(env, kernel, &init)?;
+    let What { plan, append } = *what;
+    let Ready {
+        kernel,
+        module,
+        init,
+    } = ready;
+    let launcher = Launcher::new(env, kernel, init)?;
     let qemu_version = launcher.qemu_version()?;
     let time = match asked {
         Asked::Virtual => Time::Virtual,
@@ -213,7 +209,7 @@ fn measure(
                 abort: None,
                 neighbour: None,
             },
-            module: Some(&module),
+            module: Some(module),
             append,
             limits: Limits::of(time, estimate),
         },

@@ -66,8 +66,10 @@ impl Kvm {
     }
 
     fn trial(env: &Env<'_>) -> Result<std::result::Result<&'static str, Vec<String>>> {
-        let kernel = kernel::prepare(env, &table::TABLE[0], &Options::default())?;
-        let init = module::program(env, &kernel, Program::Guest)?;
+        let row = &table::TABLE[0];
+        let (kernel, init) = kernel::ready(env, row, &Options::default(), |kernel| {
+            module::program(env, kernel, Program::Guest)
+        })?;
         accelerator::find_kvm(&Launcher::new(*env, &kernel, &init)?)
     }
 }

@@ -74,7 +74,7 @@ struct Pinned {
     release: String,
 }
 
-/// A kernel that is ready. Holds the lock of the cache, so that nobody removes it meanwhile.
+/// A kernel that is ready. Holds the lock of the cache, so that nobody removes or replaces it meanwhile.
 #[derive(Debug)]
 pub struct Kernel {
     /// Its row of the table.
@@ -104,23 +104,64 @@ impl Kernel {
     pub fn hz(&self) -> u32 {
         environment::hz(&self.path.join("build/.config"))
     }
+
+    /// Tells what is doubtful about it.
+    fn warn(&self, env: &Env<'_>) {
+        for warning in &self.info.warnings {
+            env.emit(Event::Warning(warning.clone()));
+        }
+    }
 }
 
-/// Makes the kernel of a row ready. What the cache has is taken from there, and no network is touched then.
+/// Makes the kernel of a row ready, with the cache to itself as long as that is held. What the cache has is taken from there, and
+/// no network is touched then.
 ///
 /// # Errors
 ///
 /// The archive has no such kernel or cannot be reached, the build root cannot be made, a proof fails, or the user interrupts.
 pub fn prepare(env: &Env<'_>, row: &'static Row, options: &Options) -> Result<Kernel> {
-    let cache = Cache::open(env)?;
+    let kernel = in_cache(env, Cache::open(env)?, row, options)?;
+    kernel.warn(env);
+    Ok(kernel)
+}
+
+/// The same, with what `build` builds for the kernel; others may use the cache at the same time then, but not change it.
+///
+/// # Errors
+///
+/// See [`prepare`], and those of `build`.
+pub fn ready<T>(
+    env: &Env<'_>,
+    row: &'static Row,
+    options: &Options,
+    build: impl Fn(&Kernel) -> Result<T>,
+) -> Result<(Kernel, T)> {
+    let mut options = options.clone();
+    let mut warned = false;
+    Cache::ready(env, |cache| {
+        let kernel = in_cache(env, cache, row, &options)?;
+        // It has been looked for.
+        options.refresh = false;
+        if !warned {
+            kernel.warn(env);
+            warned = true;
+        }
+        let built = build(&kernel)?;
+        Ok((kernel, built))
+    })
+}
+
+/// The kernel of a row, made where the cache lacks it.
+fn in_cache(env: &Env<'_>, cache: Cache, row: &'static Row, options: &Options) -> Result<Kernel> {
     let wanted = options.release.as_deref();
     let cached = cached(&cache.join(""), row, wanted).filter(|_| !options.refresh);
     if let Some(info) = cached {
-        return kernel(env, cache, row, info);
+        return kernel(cache, row, info);
     }
     if Tree::is_overridden() {
         bail!("the cache holds no kernel {}", row.name);
     }
+    cache.may_change()?;
     build_root::ensure_namespaces(env)?;
     build_root::ensure_host_tools(env)?;
     let archive = Archive::open(*env, &cache, row.arch.debian, options)?;
@@ -131,14 +172,11 @@ pub fn prepare(env: &Env<'_>, row: &'static Row, options: &Options) -> Result<Ke
         };
         cache.write(row_file(row), &json(&pinned)?)?;
     }
-    kernel(env, cache, row, info)
+    kernel(cache, row, info)
 }
 
-/// Puts together what is ready, and tells what is doubtful about it.
-fn kernel(env: &Env<'_>, cache: Cache, row: &'static Row, info: Info) -> Result<Kernel> {
-    for warning in &info.warnings {
-        env.emit(Event::Warning(warning.clone()));
-    }
+/// Puts together what is ready.
+fn kernel(cache: Cache, row: &'static Row, info: Info) -> Result<Kernel> {
     Ok(Kernel {
         row,
         path: cache.join(kernel_folder(&info.release)),

@@ -122,6 +122,7 @@ pub fn build_with(env: &Env<'_>, kernel: &Kernel, fault: Option<Fault>) -> Resul
     if is_of(&kernel.cache.join(&folder), &hash) {
         return Ok(module);
     }
+    kernel.cache.may_change()?;
     env.emit(Event::Step(format!(
         "building messung.ko for {release}{of_what}"
     )));
@@ -307,6 +308,7 @@ pub fn program(env: &Env<'_>, kernel: &Kernel, program: Program) -> Result<PathB
 /// The host's cargo cannot fetch those sources.
 pub fn cargo(env: &Env<'_>, kernel: &Kernel, subcommand: &str) -> Result<Command> {
     let repository = repository();
+    kernel.cache.may_change()?;
     let vendored = vendor(env, kernel, &repository)?;
     let target = target_folder(kernel);
     fs::create_dir_all(&target).with_context(|| format!("cannot make {}", target.display()))?;

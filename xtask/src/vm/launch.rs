@@ -12,8 +12,10 @@ use super::initramfs;
 use super::machine::{self, Files, Machine, Time};
 use super::supervisor::{Folder, Limits, Outcome, supervise};
 use crate::guest::{Orders, Task};
-use crate::kernel::Kernel;
 use crate::kernel::build_root::{Bind, Tree};
+use crate::kernel::module::{self, Fault, Program};
+use crate::kernel::table::Row;
+use crate::kernel::{self, Kernel};
 use crate::process::Env;
 
 /// Where QEMU in the build root sees the guest's folder.
@@ -24,6 +26,40 @@ pub(super) const KERNEL: &str = "/kernel";
 
 /// How long QEMU may take to tell its version.
 const VERSION_DEADLINE: Duration = Duration::from_secs(30);
+
+/// What guests of one kernel that measure are made of.
+pub struct Ready {
+    /// The kernel.
+    pub kernel: Kernel,
+    /// The module for it.
+    pub module: PathBuf,
+    /// The static xtask.
+    pub init: PathBuf,
+}
+
+/// Makes all of that ready; in the module a fault is planted, where one is named.
+///
+/// # Errors
+///
+/// See [`kernel::ready`], [`module::build`] and [`module::program`].
+pub fn ready(
+    env: &Env<'_>,
+    row: &'static Row,
+    options: &kernel::Options,
+    fault: Option<Fault>,
+) -> Result<Ready> {
+    let (kernel, (module, init)) = kernel::ready(env, row, options, |kernel| {
+        Ok((
+            module::build_with(env, kernel, fault)?,
+            module::program(env, kernel, Program::Guest)?,
+        ))
+    })?;
+    Ok(Ready {
+        kernel,
+        module,
+        init,
+    })
+}
 
 /// Boots guests of one kernel.
 pub struct Launcher<'a> {

@@ -248,10 +248,20 @@ impl Running<'_> {
     ///
     /// It ends without saying so.
     pub fn signal_after(&mut self, text: &str, signal: Signal) -> Result<()> {
+        self.wait_for(text)?;
+        let id = Pid::from_child(self.group.child());
+        kill_process(id, signal).context("cannot send a signal")
+    }
+
+    /// Waits until a line of its errors has a text in it.
+    ///
+    /// # Errors
+    ///
+    /// It ends without saying so.
+    pub fn wait_for(&mut self, text: &str) -> Result<()> {
         loop {
             if read(&self.err)?.contains(text) {
-                let id = Pid::from_child(self.group.child());
-                return kill_process(id, signal).context("cannot send a signal");
+                return Ok(());
             }
             if let Some(ended) = self.try_end()? {
                 bail!("it never said {text:?}: {ended}");
