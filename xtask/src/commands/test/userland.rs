@@ -22,18 +22,6 @@ const SHELLCHECK: Need = Need::Program(
     "the package shellcheck has it",
 );
 
-/// A target of 32 bits whose programs run here, and need no C library to link with.
-const NARROW: &str = "i686-unknown-linux-musl";
-
-const NARROW_STD: Need = Need::Program(
-    &[
-        "sh",
-        "-c",
-        "test -d \"$(rustc --print target-libdir --target i686-unknown-linux-musl)\"",
-    ],
-    "rustup target add i686-unknown-linux-musl installs what that looks for",
-);
-
 /// The shell scripts of the repository.
 const SCRIPTS: &[&str] = &[".ci/run", "scripts/qemu-test.sh"];
 
@@ -64,7 +52,6 @@ pub fn checks() -> Vec<Check> {
         check("cargo test of the board's part", &[], |bench| {
             cargo_test(bench, BOARD)
         }),
-        check("cargo test of abi on 32 bits", &[NARROW_STD], narrow),
     ]
 }
 
@@ -118,13 +105,6 @@ fn shellcheck(bench: &Bench<'_>) -> Result<String> {
 fn cargo_test(bench: &Bench<'_>, selection: &[&str]) -> Result<String> {
     let mut test = bench.cargo(&["test", "--locked", "--workspace", "--no-fail-fast"]);
     test.args(selection);
-    tests_pass(bench, test)
-}
-
-/// What the module compiles in, on a 32-bit machine.
-fn narrow(bench: &Bench<'_>) -> Result<String> {
-    let mut test = bench.cargo(&["test", "--locked", "--package=abi", "--target", NARROW]);
-    test.env("CARGO_TARGET_I686_UNKNOWN_LINUX_MUSL_LINKER", "rust-lld");
     tests_pass(bench, test)
 }
 
