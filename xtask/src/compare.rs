@@ -76,18 +76,11 @@ impl Comparison<'_> {
             .filter(|pair| !pair.differences.is_empty())
     }
 
-    /// Whether all rows are in both, and the same to the nanosecond.
+    /// Whether all rows are in both, in the same order, and the same to the nanosecond.
     pub fn is_identical(&self) -> bool {
-        let numbers = |row: &Measurement| Measurement {
-            index: 0,
-            ..row.clone()
-        };
         self.only_a.is_empty()
             && self.only_b.is_empty()
-            && self
-                .pairs
-                .iter()
-                .all(|pair| numbers(pair.a) == numbers(pair.b))
+            && self.pairs.iter().all(|pair| pair.a == pair.b)
     }
 }
 
@@ -412,6 +405,19 @@ mod tests {
         assert!(comparison.is_identical());
         assert_eq!(comparison.differing().count(), 0);
         assert_eq!(comparison.cautions, [""; 0]);
+    }
+
+    #[test]
+    fn the_same_rows_in_another_order_are_not_identical() {
+        let (a, mut b) = (article(), article());
+        let last = b.measurements.len() - 1;
+        let (first, second) = (b.measurements[0].index, b.measurements[last].index);
+        b.measurements.swap(0, last);
+        b.measurements[0].index = first;
+        b.measurements[last].index = second;
+        let comparison = compare(&a, &b, 0.0);
+        assert_eq!(comparison.differing().count(), 0);
+        assert!(!comparison.is_identical());
     }
 
     #[test]

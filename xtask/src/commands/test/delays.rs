@@ -128,8 +128,8 @@ pub fn run(bench: &Bench<'_>, kernel: &str, plan: &str, fault: Option<Fault>) ->
     Ok(measured)
 }
 
-/// Runs a plan twice, in two boots.
-fn twice(bench: &Bench<'_>, kernel: &str, plan: &str) -> Result<Measured> {
+/// Runs a plan twice, in two boots, which must measure the same.
+pub fn twice(bench: &Bench<'_>, kernel: &str, plan: &str) -> Result<Measured> {
     let first = run(bench, kernel, plan, None)?;
     let second = run(bench, kernel, plan, None)?;
     same(&first, &second)?;
