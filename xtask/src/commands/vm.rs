@@ -20,7 +20,7 @@ use crate::result::{Platform, PlatformKind, Run, Unknown};
 use crate::ui::Ui;
 use crate::vm::accelerator::{self, EMULATED};
 use crate::vm::launch::{self, Guest, Launcher, Ready};
-use crate::vm::machine::{self, Accelerator, Machine, Time};
+use crate::vm::machine::{self, Accelerator, Machine, Time, VirtualTime};
 use crate::vm::supervisor::{Folder, Limits, Outcome};
 use crate::writers::{functions, json};
 
@@ -79,7 +79,7 @@ pub struct Options {
 /// How time passes, as asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asked {
-    Virtual,
+    Virtual(VirtualTime),
     Real {
         accelerator: Option<Accelerator>,
         cpus: u32,
@@ -90,7 +90,7 @@ impl Asked {
     /// CPUs that the guest will have.
     fn cpus(self) -> u32 {
         match self {
-            Self::Virtual => 1,
+            Self::Virtual(_) => 1,
             Self::Real { cpus, .. } => cpus,
         }
     }
@@ -119,8 +119,7 @@ pub fn run(options: Options, ui: &Ui) -> Result<()> {
     let machine = machine::find(row.machine)?;
     let asked = asked(machine, real_time, virtual_time, accel, cpus)?;
     plan.check(row.arch.kernel, asked.cpus())?;
-    // The longest command line is that of virtual time.
-    machine.cmdline(Time::Virtual, &append)?;
+    machine.cmdline(matches!(asked, Asked::Virtual(_)), &append)?;
     let json = json.as_deref().map(json::Output::create).transpose()?;
     let output = output.map(Output::create).transpose()?;
 
@@ -179,7 +178,7 @@ fn measure(
     let launcher = Launcher::new(env, kernel, init)?;
     let qemu_version = launcher.qemu_version()?;
     let time = match asked {
-        Asked::Virtual => Time::Virtual,
+        Asked::Virtual(virtual_time) => Time::Virtual(virtual_time),
         Asked::Real { accelerator, cpus } => accelerator::choose(&launcher, accelerator, cpus)?,
     };
     env.emit(Event::Step(format!(
@@ -193,7 +192,7 @@ fn measure(
         spoken(estimate)
     )));
     let id = match time {
-        Time::Virtual => VIRTUAL_RUN,
+        Time::Virtual(_) => VIRTUAL_RUN,
         Time::Real { .. } => random_id(),
     };
     let Outcome {
@@ -222,18 +221,18 @@ fn measure(
         Accelerator::Kvm => report.cpu_model.clone(),
         Accelerator::Tcg => None,
     }
-    .unwrap_or_else(|| launcher.machine().cpu_model(time).to_owned());
+    .unwrap_or_else(|| time.cpu_model().to_owned());
     let platform = Platform {
         kind: PlatformKind::Vm,
         accelerator: Some(time.accelerator().name().to_owned()),
-        virtual_time: time == Time::Virtual,
+        virtual_time: time.is_virtual(),
         cpu_model: Some(cpu_model),
         machine: Some(launcher.machine().qemu_machine.to_owned()),
         qemu_version: Some(qemu_version),
         unknown: Unknown::new(),
     };
     let mut said = kernel.info.warnings.clone();
-    if time != Time::Virtual && time.accelerator() == Accelerator::Tcg {
+    if !time.is_virtual() && time.accelerator() == Accelerator::Tcg {
         said.push(EMULATED.to_owned());
     }
     said.extend(warnings);
@@ -244,7 +243,7 @@ fn measure(
     }
     let host_ppm = times
         // Virtual time has no rate.
-        .filter(|_| time != Time::Virtual)
+        .filter(|_| !time.is_virtual())
         .and_then(|(begin, end)| clocks::compare(begin, end));
     let run = complete(report, platform, said, &log)?.with_host(host_ppm);
     Ok(Measured { run, log })
@@ -311,24 +310,25 @@ fn asked(
             "{name} does not get through its boot in virtual time: leave --virtual-time out"
         ));
     }
-    if real_time || accel == Some(Accelerator::Kvm) || machine.virtual_time.is_none() {
-        if virtual_time {
-            return usage("--accel kvm runs in real time, so it can't be used with --virtual-time");
+    let wants_real = real_time || accel == Some(Accelerator::Kvm);
+    if wants_real && virtual_time {
+        return usage("--accel kvm runs in real time, so it can't be used with --virtual-time");
+    }
+    match machine.virtual_time.filter(|_| !wants_real) {
+        Some(_) if cpus.is_some_and(|cpus| cpus > 1) => {
+            usage("virtual time has one CPU: add --real-time to use --cpus")
         }
-        return Ok(Asked::Real {
+        Some(virtual_time) => Ok(Asked::Virtual(virtual_time)),
+        None => Ok(Asked::Real {
             accelerator: accel,
             cpus: cpus.or(machine.cpus).unwrap_or(1),
-        });
+        }),
     }
-    if cpus.is_some_and(|cpus| cpus > 1) {
-        return usage("virtual time has one CPU: add --real-time to use --cpus");
-    }
-    Ok(Asked::Virtual)
 }
 
 fn time_text(time: Time) -> String {
     match time {
-        Time::Virtual => "virtual time".to_owned(),
+        Time::Virtual(_) => "virtual time".to_owned(),
         Time::Real {
             accelerator,
             cpu_model,
@@ -422,9 +422,11 @@ mod tests {
     fn options_that_contradict_each_other_are_refused() {
         use Accelerator::{Kvm, Tcg};
         let real = |accelerator, cpus| Some(Asked::Real { accelerator, cpus });
+        let pc = machine::find("pc").unwrap();
+        let counted = pc.virtual_time.map(Asked::Virtual);
         for (real_time, virtual_time, accel, cpus, expected) in [
-            (false, false, None, None, Some(Asked::Virtual)),
-            (false, true, Some(Tcg), Some(1), Some(Asked::Virtual)),
+            (false, false, None, None, counted),
+            (false, true, Some(Tcg), Some(1), counted),
             (false, false, None, Some(2), None),
             (false, true, None, Some(2), None),
             (false, true, Some(Kvm), None, None),
@@ -432,7 +434,6 @@ mod tests {
             (true, false, Some(Tcg), None, real(Some(Tcg), 1)),
             (true, false, None, Some(4), real(None, 4)),
         ] {
-            let pc = machine::find("pc").unwrap();
             match asked(pc, real_time, virtual_time, accel, cpus) {
                 Ok(asked) => assert_eq!(Some(asked), expected),
                 Err(error) => {

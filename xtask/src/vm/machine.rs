@@ -43,7 +43,7 @@ pub struct Machine {
 }
 
 /// How a machine counts time in instructions.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VirtualTime {
     /// An instruction takes two to this many nanoseconds: about what a host's emulation keeps up with.
     pub icount_shift: u32,
@@ -168,7 +168,7 @@ pub fn find(name: &str) -> anyhow::Result<&'static Machine> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Time {
     /// Counted in instructions: the same numbers on any host.
-    Virtual,
+    Virtual(VirtualTime),
     /// The host's.
     Real {
         /// What executes instructions.
@@ -184,9 +184,22 @@ impl Time {
     /// What executes instructions.
     pub const fn accelerator(self) -> Accelerator {
         match self {
-            Self::Virtual => Accelerator::Tcg,
+            Self::Virtual(_) => Accelerator::Tcg,
             Self::Real { accelerator, .. } => accelerator,
         }
+    }
+
+    /// The CPU model that QEMU is told.
+    pub const fn cpu_model(self) -> &'static str {
+        match self {
+            Self::Virtual(virtual_time) => virtual_time.cpu,
+            Self::Real { cpu_model, .. } => cpu_model,
+        }
+    }
+
+    /// Whether it is counted in instructions.
+    pub const fn is_virtual(self) -> bool {
+        matches!(self, Self::Virtual(_))
     }
 }
 
@@ -236,14 +249,6 @@ pub struct TypedFiles<'a> {
 }
 
 impl Machine {
-    /// The CPU model that QEMU is told.
-    pub fn cpu_model(&self, time: Time) -> &'static str {
-        match time {
-            Time::Virtual => self.virtual_time.map_or(self.tcg_cpu, |time| time.cpu),
-            Time::Real { cpu_model, .. } => cpu_model,
-        }
-    }
-
     /// Whether console and handover share a line.
     pub fn has_one_line(&self) -> bool {
         self.handover.strip_prefix("/dev/") == Some(self.console)
@@ -260,10 +265,10 @@ impl Machine {
         files: Files<'_>,
         append: &str,
     ) -> anyhow::Result<Vec<OsString>> {
-        let cmdline = self.cmdline(time, append)?;
+        let cmdline = self.cmdline(time.is_virtual(), append)?;
         Ok([
             self.hardware(),
-            self.time(time),
+            pace(time),
             headless(),
             serial(files.console),
             if self.has_one_line() {
@@ -285,45 +290,6 @@ impl Machine {
         arguments
     }
 
-    fn time(&self, time: Time) -> Vec<OsString> {
-        match time {
-            Time::Virtual => {
-                let shift = self.virtual_time.map_or(0, |time| time.icount_shift);
-                let mut icount = format!("shift={shift},sleep=off");
-                if self.virtual_time.is_some_and(|time| time.recorded) {
-                    icount.push_str(",rr=record,rrfile=/dev/null");
-                }
-                words(&[
-                    "-accel",
-                    "tcg",
-                    "-smp",
-                    "1",
-                    "-icount",
-                    &icount,
-                    // The clock starts at a fixed date and runs with the instructions.
-                    "-rtc",
-                    "base=2026-01-01,clock=vm",
-                    "-cpu",
-                    self.cpu_model(time),
-                    "-seed",
-                    "1",
-                ])
-            }
-            Time::Real {
-                accelerator,
-                cpu_model,
-                cpus,
-            } => words(&[
-                "-accel",
-                accelerator.name(),
-                "-smp",
-                &cpus.to_string(),
-                "-cpu",
-                cpu_model,
-            ]),
-        }
-    }
-
     /// All arguments of QEMU for a guest that somebody types at: one of a distribution, in real time, whose second serial line
     /// is QEMU's own standard input and output.
     pub fn typed_arguments(
@@ -335,7 +301,7 @@ impl Machine {
         let cmdline = format!("{} {append}", self.boot_words().join(" "));
         [
             self.hardware(),
-            self.time(time),
+            pace(time),
             headless(),
             serial(files.console),
             words(&[
@@ -366,14 +332,14 @@ impl Machine {
     /// # Errors
     ///
     /// It is longer than the kernel takes ([`Class::Usage`]).
-    pub fn cmdline(&self, time: Time, append: &str) -> anyhow::Result<String> {
+    pub fn cmdline(&self, is_virtual: bool, append: &str) -> anyhow::Result<String> {
         let mut words = self.boot_words();
         words.extend([
             // Messages for people go to the console, records do not: they would take long.
             "loglevel=7".to_owned(),
             "log_buf_len=4M".to_owned(),
         ]);
-        if time == Time::Virtual {
+        if is_virtual {
             words.extend(["nokaslr".to_owned(), "norandmaps".to_owned()]);
         }
         if !append.is_empty() {
@@ -393,6 +359,48 @@ impl Machine {
             ));
         }
         Ok(cmdline)
+    }
+}
+
+/// What passes time, and how.
+fn pace(time: Time) -> Vec<OsString> {
+    let cpu_model = time.cpu_model();
+    match time {
+        Time::Virtual(VirtualTime {
+            icount_shift,
+            recorded,
+            cpu: _,
+        }) => {
+            let mut icount = format!("shift={icount_shift},sleep=off");
+            if recorded {
+                icount.push_str(",rr=record,rrfile=/dev/null");
+            }
+            words(&[
+                "-accel",
+                "tcg",
+                "-smp",
+                "1",
+                "-icount",
+                &icount,
+                // The clock starts at a fixed date and runs with the instructions.
+                "-rtc",
+                "base=2026-01-01,clock=vm",
+                "-cpu",
+                cpu_model,
+                "-seed",
+                "1",
+            ])
+        }
+        Time::Real {
+            accelerator, cpus, ..
+        } => words(&[
+            "-accel",
+            accelerator.name(),
+            "-smp",
+            &cpus.to_string(),
+            "-cpu",
+            cpu_model,
+        ]),
     }
 }
 
@@ -460,9 +468,13 @@ mod tests {
             .collect()
     }
 
+    fn virtual_time(machine: &str) -> Time {
+        Time::Virtual(find(machine).unwrap().virtual_time.unwrap())
+    }
+
     #[test]
     fn virtual_time_leaves_nothing_to_chance() {
-        let line = arguments(Time::Virtual).join(" ");
+        let line = arguments(virtual_time("pc")).join(" ");
         for group in [
             "-accel tcg -smp 1 -icount shift=2,sleep=off,rr=record,rrfile=/dev/null -rtc base=2026-01-01,clock=vm -cpu max,-rdrand,-rdseed -seed 1",
             "-nic none",
@@ -502,7 +514,7 @@ mod tests {
         assert!(line.contains("-M raspi2b -m 1024M"), "{line}");
         assert!(line.ends_with("-dtb bcm2836-rpi-2-b.dtb"), "{line}");
         assert!(!line.contains("/w/handover"), "{line}");
-        let line = arguments_of("virt-a7", Time::Virtual).join(" ");
+        let line = arguments_of("virt-a7", virtual_time("virt-a7")).join(" ");
         assert!(
             line.contains("-M virt,highmem=off,dtb-randomness=off "),
             "{line}"
@@ -515,7 +527,7 @@ mod tests {
     fn a_long_command_line_is_refused() {
         let error = find("pc")
             .unwrap()
-            .cmdline(Time::Virtual, &"x".repeat(2048))
+            .cmdline(true, &"x".repeat(2048))
             .unwrap_err();
         assert_eq!(Failure::class_of(&error), Class::Usage);
         assert!(error.to_string().contains("2047"), "{error}");

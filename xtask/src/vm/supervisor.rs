@@ -85,7 +85,7 @@ impl Limits {
         let measure = match time {
             // Idle time takes none, but a busy loop is emulated instruction by instruction, several times slower than its own
             // time on a loaded host. Rather too long than too short.
-            Time::Virtual => Duration::from_secs(180) + 4 * estimate,
+            Time::Virtual(_) => Duration::from_secs(180) + 4 * estimate,
             Time::Real { .. } => Duration::from_secs(60) + 2 * estimate,
         };
         let seconds = Duration::from_secs;
@@ -403,6 +403,7 @@ mod tests {
 
     use super::*;
     use crate::vm::handover::{self, Document};
+    use crate::vm::machine;
 
     fn complete() -> Receiver {
         let mut line = Vec::new();
@@ -495,7 +496,8 @@ mod tests {
             cpu_model: "max",
             cpus: 1,
         };
-        for time in [Time::Virtual, real] {
+        let virtual_time = machine::find("pc").unwrap().virtual_time.unwrap();
+        for time in [Time::Virtual(virtual_time), real] {
             assert!(Limits::of(time, long).of_phase(Phase::Measure) > long);
         }
     }

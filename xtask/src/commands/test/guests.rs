@@ -372,8 +372,9 @@ fn hangs(bench: &Bench<'_>) -> Result<String> {
 /// Boots the default kernel for a task that the command line does not offer, in virtual time: what its guest tells, and the
 /// kernel's log.
 pub fn carry_out(bench: &Bench<'_>, task: Task) -> Result<(Report, String)> {
-    carry_out_in(bench, task, |_, _| {
-        let time = Time::Virtual;
+    carry_out_in(bench, task, |launcher, _| {
+        let virtual_time = launcher.machine().virtual_time;
+        let time = Time::Virtual(virtual_time.context("it has no virtual time")?);
         Ok((time, Limits::of(time, Duration::ZERO)))
     })
 }
