@@ -5,7 +5,7 @@
 use super::host::Host;
 use super::machine::Machine;
 use super::{Finding, Way};
-use crate::insert::preflight::{how_to_sign, selected};
+use crate::insert::preflight::{NO_LIST, NO_MORE_MODULES, how_to_sign, no_modules, selected};
 
 /// All of it, what matters most first.
 pub fn findings(machine: &Machine, host: &Host) -> Vec<Finding> {
@@ -27,7 +27,7 @@ pub fn modules(machine: &Machine) -> Finding {
         against.push(format!("CONFIG_MODULES is not set in {}", path.display()));
     }
     if system.modules.is_none() {
-        against.push("there is no /proc/modules".to_owned());
+        against.push(NO_LIST.to_owned());
     }
     if machine.inserts == Some(false) {
         against.push("it has no finit_module()".to_owned());
@@ -36,17 +36,12 @@ pub fn modules(machine: &Machine) -> Finding {
         return Finding::no(
             NAME,
             Way::Insert,
-            format!("this kernel cannot load modules ({})", against.join(", ")),
+            no_modules(&against.join(", ")),
             "measure in a virtual machine, with cargo xtask vm",
         );
     }
     if system.modules_disabled {
-        return Finding::no(
-            NAME,
-            Way::Insert,
-            "this kernel takes no more modules until the next boot (kernel.modules_disabled=1)",
-            "sudo reboot",
-        );
+        return Finding::no(NAME, Way::Insert, NO_MORE_MODULES, "sudo reboot");
     }
     Finding::yes(NAME, Way::Insert, "the kernel takes modules")
 }

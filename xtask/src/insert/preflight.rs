@@ -54,13 +54,10 @@ impl System {
     /// Why no module can be inserted here and now, if so, and what to do.
     pub fn objection(&self) -> Option<String> {
         let Some(modules) = &self.modules else {
-            return Some(NO_MODULES.to_owned());
+            return Some(no_modules(NO_LIST) + INSTEAD);
         };
         if self.modules_disabled {
-            return Some(
-                "this kernel takes no more modules until the next boot (kernel.modules_disabled=1)"
-                    .to_owned(),
-            );
+            return Some(NO_MORE_MODULES.to_owned());
         }
         match environment::module_state(modules, "messung")? {
             "Loading" => Some(
@@ -125,12 +122,24 @@ impl System {
     }
 }
 
-/// What to say of a kernel without modules.
-const NO_MODULES: &str = if cfg!(feature = "host") {
-    "this kernel takes no modules (there is no /proc/modules): `cargo xtask vm` measures in a virtual machine"
+/// What to say of a kernel without modules, and of how that is known.
+pub fn no_modules(reason: &str) -> String {
+    format!("this kernel takes no modules ({reason})")
+}
+
+/// How that is known most often.
+pub const NO_LIST: &str = "there is no /proc/modules";
+
+/// What to do then.
+const INSTEAD: &str = if cfg!(feature = "host") {
+    ": `cargo xtask vm` measures in a virtual machine"
 } else {
-    "this kernel takes no modules (there is no /proc/modules)"
+    ""
 };
+
+/// What to say of a kernel that was told so.
+pub const NO_MORE_MODULES: &str =
+    "this kernel takes no more modules until the next boot (kernel.modules_disabled=1)";
 
 /// How a module gets a signature that the kernel trusts.
 pub fn how_to_sign() -> String {
