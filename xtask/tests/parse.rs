@@ -376,7 +376,7 @@ fn of_a_cut_packed_log_what_is_there_is_shown() {
 fn an_incomplete_run_shows_its_rows_and_fails() {
     for (name, count, part) in [
         ("synthetic-cut.log", 1, "the log ends before this run does"),
-        ("synthetic-dropped.log", 2, "the log lost records 2, 7"),
+        ("synthetic-dropped.log", 2, "the log lost records 2 and 7"),
         ("synthetic-damaged.log", 2, "arrived damaged"),
         ("dmesg-killed.log", 7, "interrupted"),
         ("dmesg-level-info.txt", 3, "lines for people only"),

@@ -401,8 +401,8 @@ impl Parts {
         let last = self.sums.keys().next_back().copied().unwrap_or(0);
         let expected = self.finish.as_ref().map_or(last, |finish| finish.records);
         let lost = gaps(self.sums.keys().copied(), expected);
-        if let Some(text) = list(&lost) {
-            problems.push(format!("the log lost records {text} of this run"));
+        if let Some(text) = named("record", &lost) {
+            problems.push(format!("the log lost {text} of this run"));
         }
         if damaged > 0 && !problems.is_empty() {
             problems.push(format!(
@@ -446,8 +446,9 @@ impl Parts {
                 .into_iter()
                 .map(|gap| u64::from(*gap.start()) + 1..=u64::from(*gap.end()) + 1)
                 .collect();
-            if let Some(text) = list(&absent) {
-                problems.push(format!("of {rows} rows, {text} are missing"));
+            if let Some(text) = named("row", &absent) {
+                let verb = if is_one(&absent) { "is" } else { "are" };
+                problems.push(format!("{text} of {rows} {verb} missing"));
             }
         }
         problems
@@ -618,8 +619,11 @@ fn gaps(present: impl Iterator<Item = u32>, end: u32) -> Vec<RangeInclusive<u32>
     gaps
 }
 
-/// `2, 5 to 7`; the first few, and how many more there are. None where there are none.
-fn list<T: Copy + PartialEq + std::fmt::Display>(ranges: &[RangeInclusive<T>]) -> Option<String> {
+/// `row 2`, or `rows 2, 4 and 5 to 7`; the first few, where there are many. None where there are none.
+fn named<T: PartialEq + std::fmt::Display>(
+    thing: &str,
+    ranges: &[RangeInclusive<T>],
+) -> Option<String> {
     const MOST: usize = 8;
     let mut texts: Vec<_> = ranges
         .iter()
@@ -633,7 +637,41 @@ fn list<T: Copy + PartialEq + std::fmt::Display>(ranges: &[RangeInclusive<T>]) -
         })
         .collect();
     if ranges.len() > MOST {
-        texts.push("and more".to_owned());
+        texts.push("more".to_owned());
     }
-    (!texts.is_empty()).then(|| texts.join(", "))
+    let last = texts.pop()?;
+    let numbers = if texts.is_empty() {
+        last
+    } else {
+        format!("{} and {last}", texts.join(", "))
+    };
+    let plural = if is_one(ranges) { "" } else { "s" };
+    Some(format!("{thing}{plural} {numbers}"))
+}
+
+/// Whether ranges hold one number in all.
+fn is_one<T: PartialEq>(ranges: &[RangeInclusive<T>]) -> bool {
+    matches!(ranges, [only] if only.start() == only.end())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_named() {
+        let named = |ranges: &[RangeInclusive<u32>]| named("row", ranges);
+        assert_eq!(named(&[]), None);
+        assert_eq!(named(&[2..=2]).as_deref(), Some("row 2"));
+        assert_eq!(named(&[2..=3]).as_deref(), Some("rows 2 to 3"));
+        assert_eq!(
+            named(&[2..=2, 4..=4, 6..=9]).as_deref(),
+            Some("rows 2, 4 and 6 to 9")
+        );
+        let many: Vec<_> = (0..20).map(|number| 2 * number..=2 * number).collect();
+        assert_eq!(
+            named(&many).as_deref(),
+            Some("rows 0, 2, 4, 6, 8, 10, 12, 14 and more")
+        );
+    }
 }

@@ -284,7 +284,7 @@ const SYNTHETIC: [(&str, Expected); 10] = [
             &[1],
             &[
                 "the log ends before this run does",
-                "of 3 rows, 2 to 3 are missing",
+                "rows 2 to 3 of 3 are missing",
             ],
         )],
     ),
@@ -295,8 +295,8 @@ const SYNTHETIC: [(&str, Expected); 10] = [
             false,
             &[1, 3],
             &[
-                "the log lost records 2, 7 of this run",
-                "of 3 rows, 2 are missing",
+                "the log lost records 2 and 7 of this run",
+                "row 2 of 3 is missing",
             ],
         )],
     ),
@@ -306,7 +306,7 @@ const SYNTHETIC: [(&str, Expected); 10] = [
             7,
             false,
             &[1, 2, 3],
-            &["first record is missing", "lost records 0 of this run"],
+            &["first record is missing", "lost record 0 of this run"],
         )],
     ),
     (
@@ -316,9 +316,9 @@ const SYNTHETIC: [(&str, Expected); 10] = [
             false,
             &[2, 3],
             &[
-                "lost records 4 of this run",
+                "lost record 4 of this run",
                 "1 of its records arrived damaged",
-                "of 3 rows, 1 are missing",
+                "row 1 of 3 is missing",
             ],
         )],
     ),
@@ -381,7 +381,7 @@ const CAPTURED: [(&str, Expected); 39] = [
             10,
             false,
             &[1, 2, 3, 4, 5, 6, 7],
-            &["interrupted", "of 14 rows, 8 to 14 are missing"],
+            &["interrupted", "rows 8 to 14 of 14 are missing"],
         )],
     ),
     (
@@ -393,7 +393,7 @@ const CAPTURED: [(&str, Expected); 39] = [
             &[
                 "first record is missing",
                 "lost records 0 to 38",
-                "of 14 rows, 1 to 12 are missing",
+                "rows 1 to 12 of 14 are missing",
             ],
         )],
     ),
