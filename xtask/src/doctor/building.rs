@@ -17,7 +17,7 @@ const LIBCLANG: &str = "17.0.1";
 
 /// All of it, for a kernel folder, in the order in which a build would fail.
 pub fn findings(machine: &Machine, folder: &Folder, host: &Host) -> Vec<Finding> {
-    vec![
+    let mut findings = vec![
         series(machine, folder),
         rust(machine, folder),
         there(machine, folder),
@@ -27,7 +27,9 @@ pub fn findings(machine: &Machine, folder: &Folder, host: &Host) -> Vec<Finding>
         libclang(machine, host),
         make(machine, host),
         c_compiler(machine, folder, host),
-    ]
+    ];
+    findings.extend(linker(machine, folder, host));
+    findings
 }
 
 /// The release that is built for, where the folder or its place tells.
@@ -311,31 +313,51 @@ pub struct Compiler<'a> {
     pub program: &'a str,
     /// What it says of its version first.
     pub text: &'a str,
+    /// The linker that is called besides: gcc brings its own.
+    pub linker: Option<&'static str>,
+}
+
+impl Compiler<'_> {
+    /// The packages that it comes in, as Debian, Fedora and Arch call them.
+    fn packages(&self) -> [&str; 3] {
+        match self.program.rfind("gcc") {
+            // Debian calls gcc-14 x86_64-linux-gnu-gcc-14, in a package of the short name.
+            Some(at) => [&self.program[at..], "gcc", "gcc"],
+            None if self.linker.is_some() => ["clang lld llvm"; 3],
+            None => [self.program, "gcc", "gcc"],
+        }
+    }
 }
 
 /// The compiler that a configuration names.
 pub fn compiler(config: &str) -> Option<Compiler<'_>> {
     let text = proof::config_value(config, "CONFIG_CC_VERSION_TEXT")?;
-    let program = match proof::config_value(config, "CONFIG_CC_IS_CLANG") {
-        // It may put its vendor first.
-        Some("y") => "clang",
-        _ => text.split_whitespace().next()?,
-    };
-    Some(Compiler { program, text })
+    Some(match proof::config_value(config, "CONFIG_CC_IS_CLANG") {
+        // It may put its vendor first. Make is told LLVM=1 then, which means its linker, too.
+        Some("y") => Compiler {
+            program: "clang",
+            text,
+            linker: Some("ld.lld"),
+        },
+        _ => Compiler {
+            program: text.split_whitespace().next()?,
+            text,
+            linker: None,
+        },
+    })
 }
 
 fn c_compiler(machine: &Machine, folder: &Folder, host: &Host) -> Finding {
     const NAME: &str = "C compiler";
-    let Some(Compiler { program, text }) = folder.config.as_deref().and_then(compiler) else {
+    let Some(compiler) = folder.config.as_deref().and_then(compiler) else {
         return Finding::unknown(
             NAME,
             Way::Build,
             "no configuration names the compiler of the kernel",
         );
     };
-    // Debian calls gcc-14 x86_64-linux-gnu-gcc-14, in a package of the short name.
-    let package = program.rfind("gcc").map_or(program, |at| &program[at..]);
-    let install = machine.distribution.install([package, "gcc", "gcc"]);
+    let Compiler { program, text, .. } = compiler;
+    let install = machine.distribution.install(compiler.packages());
     match host.compiler.as_deref() {
         None => Finding::no(
             NAME,
@@ -355,6 +377,25 @@ fn c_compiler(machine: &Machine, folder: &Folder, host: &Host) -> Finding {
             )
         },
     }
+}
+
+/// The linker, where the compiler that built the kernel takes one of its own kind.
+fn linker(machine: &Machine, folder: &Folder, host: &Host) -> Option<Finding> {
+    const NAME: &str = "linker";
+    let compiler = compiler(folder.config.as_deref()?)?;
+    let program = compiler.linker?;
+    Some(match &host.linker {
+        Some(found) => Finding::yes(NAME, Way::Build, found.clone()),
+        None => Finding::no(
+            NAME,
+            Way::Build,
+            format!(
+                "the kernel was built by {}, and {program} is not here",
+                compiler.text
+            ),
+            machine.distribution.install(compiler.packages()),
+        ),
+    })
 }
 
 /// Whether the first version in a text is that one or a later one, where there is a version.
@@ -393,10 +434,16 @@ mod tests {
     #[test]
     fn compilers_are_named_by_the_configuration() {
         let config = "CONFIG_CC_VERSION_TEXT=\"x86_64-linux-gnu-gcc-14 (Debian 14.2.0-19) 14.2.0\"\nCONFIG_CC_IS_GCC=y\n";
-        assert_eq!(compiler(config).unwrap().program, "x86_64-linux-gnu-gcc-14");
+        let gcc = compiler(config).unwrap();
+        assert_eq!(gcc.program, "x86_64-linux-gnu-gcc-14");
+        assert_eq!(gcc.linker, None);
+        assert_eq!(gcc.packages(), ["gcc-14", "gcc", "gcc"]);
         let config =
             "CONFIG_CC_VERSION_TEXT=\"Debian clang version 19.1.7\"\nCONFIG_CC_IS_CLANG=y\n";
-        assert_eq!(compiler(config).unwrap().program, "clang");
+        let clang = compiler(config).unwrap();
+        assert_eq!(clang.program, "clang");
+        assert_eq!(clang.linker, Some("ld.lld"));
+        assert_eq!(clang.packages(), ["clang lld llvm"; 3]);
         assert_eq!(compiler(""), None);
     }
 }

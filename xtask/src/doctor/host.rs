@@ -30,6 +30,8 @@ pub struct Host {
     pub make: Option<String>,
     /// What the compiler of the kernel says of its version first.
     pub compiler: Option<String>,
+    /// What the linker that goes with that says of its version first, where it is called besides.
+    pub linker: Option<String>,
     /// Whether we are root.
     pub is_root: bool,
     /// Whether this process may insert modules.
@@ -57,6 +59,7 @@ impl Host {
             bindgen,
             make: version("make"),
             compiler: compiler.and_then(|compiler| version(compiler.program)),
+            linker: compiler.and_then(|compiler| version(compiler.linker?)),
             is_root: is_root(),
             may_insert: privileges::are_there(),
             become_root: TOOLS

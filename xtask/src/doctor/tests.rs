@@ -27,6 +27,9 @@ impl Patient {
             libclang: Some(Ok("19.1.7".to_owned())),
             make: Some("GNU Make 4.4.1".to_owned()),
             compiler: building::compiler(&config).map(|compiler| compiler.text.to_owned()),
+            linker: building::compiler(&config)
+                .and_then(|compiler| compiler.linker)
+                .map(|_| "LLD 22.1.0 (compatible with GNU linkers)".to_owned()),
             is_root: false,
             may_insert: false,
             become_root: Some("sudo"),
@@ -75,6 +78,10 @@ fn arch() -> Patient {
 
 fn own_tree() -> Patient {
     Patient::new("own-tree", "7.3.0-rc5-mine")
+}
+
+fn clang_tree() -> Patient {
+    Patient::new("clang-tree", "7.3.0-rc5-mine")
 }
 
 fn no_modules() -> Patient {
@@ -142,6 +149,7 @@ fn every_no_says_what_mends_it() {
         fedora(),
         arch(),
         own_tree(),
+        clang_tree(),
         no_modules(),
     ] {
         let bare = Patient {
@@ -158,7 +166,7 @@ fn every_no_says_what_mends_it() {
 
 #[test]
 fn a_machine_with_metadata_builds_by_itself() {
-    for patient in [fedora(), arch()] {
+    for patient in [fedora(), arch(), clang_tree()] {
         let findings = patient.building();
         assert!(
             findings.iter().all(|finding| finding.state == State::Yes),
@@ -310,6 +318,47 @@ fn tools_that_are_missing_or_old_are_named() {
     ] {
         assert!(remedy(&findings, name).starts_with(install), "{findings:?}");
     }
+}
+
+#[test]
+fn a_kernel_built_by_clang_takes_clang_and_its_linker() {
+    let patient = clang_tree();
+    let folder = patient.machine.folder();
+    let seen = |host: Host| building::findings(&patient.machine, &folder, &host);
+    let install = "sudo dnf install clang lld llvm";
+    for (host, name, missing) in [
+        (
+            Host {
+                compiler: None,
+                ..patient.host.clone()
+            },
+            "C compiler",
+            "and clang is not here",
+        ),
+        (
+            Host {
+                linker: None,
+                ..patient.host.clone()
+            },
+            "linker",
+            "and ld.lld is not here",
+        ),
+    ] {
+        let findings = seen(host);
+        assert_eq!(remedy(&findings, name), install);
+        let reason = &named(&findings, name).reason;
+        assert!(
+            reason.starts_with("the kernel was built by clang version 22.1.0 (Fedora")
+                && reason.ends_with(missing),
+            "{reason}"
+        );
+        // Building is refused with just that.
+        let obstacle = obstacle(&findings, &[Way::Build]).unwrap();
+        assert_eq!(obstacle.name, name);
+    }
+    // gcc brings its own linker.
+    let findings = fedora().building();
+    assert!(findings.iter().all(|finding| finding.name != "linker"));
 }
 
 #[test]
