@@ -2,6 +2,8 @@
 
 //! The module, built by make as a person does it, for each kernel of the table; and the userland with the oldest rustc.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
@@ -44,6 +46,11 @@ pub fn checks() -> Vec<Check> {
         "module: make passes the kernel's tools, or others",
         &[],
         tools,
+    ));
+    checks.push(check(
+        "module: make says which tools cannot build for a kernel",
+        &[],
+        wrong_tools,
     ));
     checks.push(check(
         "module: make says what a kernel folder lacks",
@@ -201,36 +208,113 @@ fn targets(bench: &Bench<'_>) -> Result<String> {
     Ok(format!("{} crates", crates.len()))
 }
 
-/// The tools that a kernel was built with are passed to Kbuild, unless other ones are named.
-fn tools(bench: &Bench<'_>) -> Result<String> {
-    const GCC: &str = "CONFIG_RUST=y\nCONFIG_CC_VERSION_TEXT=\"gcc (another one) 99\"\n";
-    const CLANG: &str = "CONFIG_RUST=y\nCONFIG_CC_IS_CLANG=y\n";
-    let folder = bench.folder()?;
-    let write = |name: &str, text: &str| {
-        std::fs::write(folder.join(name), text).context("cannot write a file")
-    };
-    write("Makefile", "modules:\n\t@echo CC=$(CC) LLVM=$(LLVM).\n")?;
-    std::fs::create_dir(folder.join("rust")).context("cannot make a folder")?;
-    write("rust/libcore.rmeta", "rust\0\0\x0drustc 1.0 (x)\0")?;
-    let kdir = format!("KDIR={}", folder.display());
-    for (config, named, passed) in [
-        (GCC, None, "CC=gcc LLVM=."),
-        (GCC, Some("LLVM=1"), "CC=cc LLVM=1."),
-        (GCC, Some("CC=other"), "CC=other LLVM=."),
-        (CLANG, None, "CC=cc LLVM=1."),
-        (CLANG, Some("CC=other"), "CC=other LLVM=."),
-    ] {
-        write(".config", config)?;
+/// A kernel folder that says which tools make was given, and beside it programs that stand for them.
+struct FakeKernel {
+    folder: PathBuf,
+    programs: PathBuf,
+}
+
+impl FakeKernel {
+    fn new(bench: &Bench<'_>) -> Result<Self> {
+        let fake = Self {
+            folder: bench.folder()?,
+            programs: bench.folder()?,
+        };
+        fake.write("Makefile", "modules:\n\t@echo CC=$(CC) LLVM=$(LLVM).\n")?;
+        std::fs::create_dir(fake.folder.join("rust")).context("cannot make a folder")?;
+        fake.write("rust/libcore.rmeta", "rust\0\0\x0drustc 1.0 (x)\0")?;
+        for (name, version) in [
+            ("gcc", "gcc (another one) 99"),
+            ("clang", "clang version 99"),
+            ("ld.lld", "LLD 99"),
+        ] {
+            let path = fake.programs.join(name);
+            std::fs::write(&path, format!("#!/bin/sh\necho '{version}'\n"))
+                .and_then(|()| std::fs::set_permissions(&path, Permissions::from_mode(0o755)))
+                .context("cannot write a program")?;
+        }
+        Ok(fake)
+    }
+
+    fn write(&self, name: &str, text: &str) -> Result<()> {
+        std::fs::write(self.folder.join(name), text).context("cannot write a file")
+    }
+
+    /// Runs make for a kernel with this configuration.
+    fn make(&self, bench: &Bench<'_>, config: &str, named: Option<&str>) -> Result<Ended> {
+        self.write(".config", config)?;
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let all = std::iter::once(self.programs.clone()).chain(std::env::split_paths(&path));
         let mut make = std::process::Command::new("make");
         // A program that prints its arguments, so that these are its version.
-        make.args([&kdir, "RUSTC=echo 'rustc 1.0 (x)' #"])
-            .args(named)
-            .env_remove("MAKEFLAGS")
-            .current_dir(&bench.repository);
-        bench
-            .succeed(make)?
+        make.args([
+            format!("KDIR={}", self.folder.display()),
+            "RUSTC=echo 'rustc 1.0 (x)' #".to_owned(),
+        ])
+        .args(named)
+        .env("PATH", std::env::join_paths(all).context("an odd PATH")?)
+        // Kbuild does not look at it.
+        .env("CC", "environment")
+        .env_remove("LLVM")
+        .env_remove("MAKEFLAGS")
+        .current_dir(&bench.repository);
+        bench.end(make)
+    }
+}
+
+const GCC: &str =
+    "CONFIG_RUST=y\nCONFIG_CC_IS_GCC=y\nCONFIG_CC_VERSION_TEXT=\"gcc (another one) 99\"\n";
+const CLANG: &str =
+    "CONFIG_RUST=y\nCONFIG_CC_IS_CLANG=y\nCONFIG_CC_VERSION_TEXT=\"clang version 99\"\n";
+
+/// The tools that a kernel was built with are passed to Kbuild, unless other ones are named.
+fn tools(bench: &Bench<'_>) -> Result<String> {
+    let fake = FakeKernel::new(bench)?;
+    for (config, named, passed) in [
+        (GCC, None, "CC=gcc LLVM=."),
+        (GCC, Some("CC=other"), "CC=other LLVM=."),
+        (CLANG, None, "LLVM=1."),
+        (CLANG, Some("LLVM=1"), "LLVM=1."),
+        (CLANG, Some("CC=clang"), "CC=clang LLVM=."),
+    ] {
+        fake.make(bench, config, named)?
+            .exits(0)?
             .says(passed)
             .with_context(|| format!("with {config:?} and {named:?}"))?;
+    }
+    Ok(String::new())
+}
+
+/// Tools that cannot build for a kernel are named in one sentence, and what to do.
+fn wrong_tools(bench: &Bench<'_>) -> Result<String> {
+    let fake = FakeKernel::new(bench)?;
+    for (config, named, sentence) in [
+        (
+            GCC,
+            "LLVM=1",
+            "was built by gcc, whose options clang does not know: leave LLVM=1 out",
+        ),
+        (GCC, "CC=clang", "leave CC=clang out"),
+        (
+            CLANG,
+            "CC=gcc",
+            "was built by clang, and CC=gcc is none: add LLVM=1",
+        ),
+        (
+            CLANG,
+            "LLVM=-0",
+            "LLVM=-0 does not find clang-0 ld.lld-0: `cargo xtask doctor`",
+        ),
+        (
+            CLANG,
+            "LLVM=/none/",
+            "LLVM=/none/ does not find /none/clang /none/ld.lld",
+        ),
+    ] {
+        let ended = fake.make(bench, config, Some(named))?;
+        let ended = ended.exits(2)?.says(sentence)?;
+        let lines = ended.err.lines().count();
+        ensure!(lines == 1 && ended.out.is_empty(), "it says more: {ended}");
     }
     Ok(String::new())
 }
