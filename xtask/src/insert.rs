@@ -66,7 +66,7 @@ impl Ending {
         };
         Some(match Errno::from_raw_os_error(number) {
             Errno::PERM => {
-                "inserting takes root, outside of containers; a kernel that is locked down (Secure Boot) wants a signature as well"
+                "inserting takes root, outside of containers, and where the kernel is locked down (Secure Boot) a signature by a key that it trusts"
             }
             Errno::NOKEY | Errno::KEYREJECTED => {
                 "the kernel takes modules only with a signature by a key that it trusts: see --sign-key, and mokutil for the key"

@@ -21,6 +21,7 @@ mod pc;
 mod refusals;
 mod rules;
 mod run;
+mod sign;
 mod speed;
 mod userland;
 
@@ -66,6 +67,7 @@ fn checks() -> Vec<Check> {
         endurance::checks(),
         arm::checks(),
         bundle::checks(),
+        sign::checks(),
         // The last one leaves a machine running.
         pc::checks(),
     ]

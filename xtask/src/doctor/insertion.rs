@@ -5,7 +5,7 @@
 use super::host::Host;
 use super::machine::Machine;
 use super::{Finding, Way};
-use crate::insert::preflight::{NO_LIST, NO_MORE_MODULES, how_to_sign, no_modules, selected};
+use crate::insert::preflight::{NO_LIST, NO_MORE_MODULES, no_modules, selected};
 
 /// All of it, what matters most first.
 pub fn findings(machine: &Machine, host: &Host) -> Vec<Finding> {
@@ -54,7 +54,7 @@ fn lockdown(machine: &Machine) -> Finding {
             NAME,
             Way::Insert,
             format!("lockdown={level}: the kernel refuses modules without a trusted signature"),
-            how_to_sign(),
+            machine.system.how_to_sign(),
         ),
         Some(None) => Finding::unknown(
             NAME,
@@ -77,7 +77,7 @@ fn lockdown(machine: &Machine) -> Finding {
 
 fn signatures(machine: &Machine) -> Finding {
     const NAME: &str = "unsigned modules";
-    let boot = match machine.secure_boot() {
+    let boot = match machine.system.secure_boot {
         Some(true) => "; Secure Boot is on",
         Some(false) => "; Secure Boot is off",
         None => "",
@@ -93,7 +93,7 @@ fn signatures(machine: &Machine) -> Finding {
             NAME,
             Way::Insert,
             format!("the kernel takes modules with a trusted signature only ({why}){boot}"),
-            how_to_sign(),
+            machine.system.how_to_sign(),
         );
     }
     Finding::yes(

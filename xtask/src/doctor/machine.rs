@@ -125,15 +125,6 @@ impl Machine {
         &self.system.release
     }
 
-    /// Whether Secure Boot is on, where the firmware tells.
-    pub fn secure_boot(&self) -> Option<bool> {
-        const VARIABLE: &str =
-            "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c";
-        // Four bytes of attributes stand before the value.
-        let bytes = fs::read(resolve(&self.root, Path::new(VARIABLE))).ok()?;
-        bytes.get(4).map(|value| *value == 1)
-    }
-
     /// The package that the running kernel came in, which Arch notes beside its modules.
     pub fn pkgbase(&self) -> Option<String> {
         let path = format!("/lib/modules/{}/pkgbase", self.release());

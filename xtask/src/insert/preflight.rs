@@ -24,6 +24,8 @@ pub struct System {
     pub lockdown: Option<String>,
     /// Whether each module must have a signature.
     pub signatures_enforced: bool,
+    /// Whether Secure Boot is on, where that can be told.
+    pub secure_boot: Option<bool>,
 }
 
 impl System {
@@ -48,6 +50,7 @@ impl System {
             modules_disabled: is("proc/sys/kernel/modules_disabled", "1"),
             lockdown: read("sys/kernel/security/lockdown"),
             signatures_enforced: is("sys/module/module/parameters/sig_enforce", "Y"),
+            secure_boot: secure_boot(&root.join("sys/firmware")),
         }
     }
 
@@ -101,7 +104,7 @@ impl System {
         match self.policy() {
             Some(policy) if !signed => Some(format!(
                 "{policy}, and the module has none.\n{}",
-                how_to_sign()
+                self.how_to_sign()
             )),
             _ => None,
         }
@@ -120,6 +123,38 @@ impl System {
             _ => None,
         }
     }
+
+    /// How a module gets a signature that the kernel trusts.
+    pub fn how_to_sign(&self) -> String {
+        if self.secure_boot == Some(false) {
+            return format!(
+                "Secure Boot is off, and then the kernel trusts no key of mokutil's: switch it on, or boot without what asks for \
+                 signatures (lockdown, module.sig_enforce). A kernel of your own trusts the key in its build folder:
+  {PROGRAM} run --sign-key certs/signing_key.pem --sign-cert certs/signing_key.x509 …"
+            );
+        }
+        format!(
+            "Make a key once, let the firmware trust it (the next boot asks for the password that mokutil wants), and sign with it:
+  {MAKE_KEY}
+  sudo mokutil --import MOK.der
+  {PROGRAM} run --sign-key MOK.key --sign-cert MOK.der …
+or switch Secure Boot off"
+        )
+    }
+}
+
+/// Makes a key and its certificate in the working folder.
+pub const MAKE_KEY: &str = "openssl req -new -x509 -newkey rsa:2048 -nodes -days 3650 -subj /CN=messung/ -keyout MOK.key -outform DER -out MOK.der";
+
+/// Whether Secure Boot is on. Without UEFI there is none; where there is UEFI, its variables may be out of sight.
+fn secure_boot(firmware: &Path) -> Option<bool> {
+    const VARIABLE: &str = "efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c";
+    if firmware.is_dir() && !firmware.join("efi").is_dir() {
+        return Some(false);
+    }
+    // Four bytes of attributes stand before the value.
+    let bytes = fs::read(firmware.join(VARIABLE)).ok()?;
+    bytes.get(4).map(|value| *value == 1)
 }
 
 /// What to say of a kernel without modules, and of how that is known.
@@ -140,17 +175,6 @@ const INSTEAD: &str = if cfg!(feature = "host") {
 /// What to say of a kernel that was told so.
 pub const NO_MORE_MODULES: &str =
     "this kernel takes no more modules until the next boot (kernel.modules_disabled=1)";
-
-/// How a module gets a signature that the kernel trusts.
-pub fn how_to_sign() -> String {
-    format!(
-        "Make a key once, let the firmware trust it (the next boot asks for the password that mokutil wants), and sign with it:
-  openssl req -new -x509 -newkey rsa:2048 -nodes -days 3650 -subj /CN=messung/ -keyout MOK.key -outform DER -out MOK.der
-  sudo mokutil --import MOK.der
-  {PROGRAM} run --sign-key MOK.key --sign-cert MOK.der …
-or switch Secure Boot off"
-    )
-}
 
 /// The word in brackets.
 pub fn selected(choices: &str) -> Option<&str> {
@@ -276,6 +300,34 @@ mod tests {
                 "{objection}"
             );
             assert_eq!(system.objection_to(&signed), None);
+            // Keys of mokutil's are then of no use.
+            let without = System {
+                secure_boot: Some(false),
+                ..system
+            };
+            let objection = without.objection_to(&module()).unwrap();
+            assert!(
+                objection.contains(policy) && !objection.contains("--import"),
+                "{objection}"
+            );
+        }
+    }
+
+    #[test]
+    fn secure_boot_is_what_uefi_says() {
+        let folder = tempfile::tempdir().unwrap();
+        let firmware = folder.path().join("firmware");
+        let is_on = || secure_boot(&firmware);
+        assert_eq!(is_on(), None, "out of sight");
+        fs::create_dir(&firmware).unwrap();
+        assert_eq!(is_on(), Some(false), "no UEFI");
+        let variables = firmware.join("efi/efivars");
+        fs::create_dir_all(&variables).unwrap();
+        assert_eq!(is_on(), None, "no variables");
+        let variable = variables.join("SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c");
+        for (value, expected) in [(1, Some(true)), (0, Some(false))] {
+            fs::write(&variable, [6, 0, 0, 0, value]).unwrap();
+            assert_eq!(is_on(), expected);
         }
     }
 }

@@ -21,7 +21,7 @@ use crate::{
     event::{Event, Unit},
     failure::{Class, Failure},
     kernel::{Options, table::Release},
-    process::Env,
+    process::{Env, tied},
 };
 
 /// Debian's own keys, from the package debian-archive-keyring.
@@ -30,10 +30,10 @@ pub const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 /// One update of one suite.
 const UPDATE_DEADLINE: Duration = Duration::from_secs(300);
 
-/// All downloads of a kernel.
+/// All downloads of one thing: those of a kernel are the largest.
 const DOWNLOAD_DEADLINE: Duration = Duration::from_secs(1200);
 
-/// A question to what is already here.
+/// Work on what is already here.
 const QUERY_DEADLINE: Duration = Duration::from_secs(60);
 
 /// The archive as one mirror shows it for one architecture.
@@ -296,12 +296,19 @@ impl<'a> Archive<'a> {
         Ok(madison(&table))
     }
 
-    /// Downloads packages, each `name=version`, into a folder; apt checks their hashes.
+    /// Downloads packages of `what`, each `name=version`, into a folder; apt checks their hashes.
     ///
     /// # Errors
     ///
     /// A package is not there, has another hash than its index says (the message names it), or the disk is full.
-    pub fn download(&self, suite: &Suite, packages: &[String], folder: &Path) -> Result<()> {
+    pub fn download(
+        &self,
+        suite: &Suite,
+        what: &str,
+        packages: &[String],
+        folder: &Path,
+    ) -> Result<()> {
+        let label = format!("downloading {what}");
         let sizes = {
             let mut command = self.apt("apt-get", &suite.name);
             command.args(["download", "--print-uris"]).args(packages);
@@ -310,7 +317,7 @@ impl<'a> Archive<'a> {
         };
         let sizes: Vec<u64> = sizes.lines().filter_map(uri_size).collect();
         let total: u64 = sizes.iter().sum();
-        require_space(folder, total, "downloading the kernel")?;
+        require_space(folder, total, &label)?;
 
         let mut command = self.apt("apt-get", &suite.name);
         command
@@ -318,19 +325,18 @@ impl<'a> Archive<'a> {
             .args(packages)
             .current_dir(folder);
         let mut lines = Vec::new();
-        let result = self.env.watch(
-            command,
-            "downloading the kernel",
-            Some(DOWNLOAD_DEADLINE),
-            &mut |_, line| match download_percent(line) {
-                Some(percent) => self.env.emit(Event::Progress {
-                    done: (total as f64 * percent / 100.0) as u64,
-                    total: Some(total),
-                    unit: Unit::Bytes,
-                }),
-                None => lines.push(line.to_owned()),
-            },
-        );
+        let result =
+            self.env
+                .watch(command, &label, Some(DOWNLOAD_DEADLINE), &mut |_, line| {
+                    match download_percent(line) {
+                        Some(percent) => self.env.emit(Event::Progress {
+                            done: (total as f64 * percent / 100.0) as u64,
+                            total: Some(total),
+                            unit: Unit::Bytes,
+                        }),
+                        None => lines.push(line.to_owned()),
+                    }
+                });
         match result {
             Ok(_) => Ok(()),
             Err(error) => Err(match refusal(&lines) {
@@ -344,6 +350,36 @@ impl<'a> Archive<'a> {
                 _ => error,
             }),
         }
+    }
+
+    /// Downloads the newest version of a package into a folder that is for it alone, and unpacks it. Tells where that is.
+    ///
+    /// # Errors
+    ///
+    /// The suite has no such package; or see [`Self::download`].
+    pub fn unpack_newest(&self, suite: &Suite, package: &str, folder: &Path) -> Result<PathBuf> {
+        let version = self
+            .versions(suite, package)?
+            .into_iter()
+            .next()
+            .with_context(|| format!("suite {} has no {package}", suite.name))?
+            .version;
+        self.download(suite, package, &[format!("{package}={version}")], folder)?;
+        let deb = fs::read_dir(folder)
+            .with_context(|| format!("cannot read {}", folder.display()))?
+            .flatten()
+            .map(|entry| entry.path())
+            .find(|path| path.extension().is_some_and(|end| end == "deb"))
+            .with_context(|| format!("apt downloaded no package {package}"))?;
+        let unpacked = folder.join("x");
+        let mut unpack = tied("dpkg-deb", "KILL");
+        unpack.arg("--extract").arg(deb).arg(&unpacked);
+        self.env.run(
+            unpack,
+            &format!("unpacking {package}"),
+            Some(QUERY_DEADLINE),
+        )?;
+        Ok(unpacked)
     }
 
     /// A command of apt that sees just this world and one list of sources.

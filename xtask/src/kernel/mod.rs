@@ -368,6 +368,7 @@ fn make(
     )));
     archive.download(
         suite,
+        "the kernel",
         &folder::packages(row, release, &version),
         downloads.path(),
     )?;

@@ -4,7 +4,6 @@
 
 use std::fs;
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
 
@@ -15,16 +14,13 @@ use crate::event::Event;
 use crate::kernel::Options;
 use crate::kernel::archive::Archive;
 use crate::kernel::table::Arch;
-use crate::process::{Env, tied};
+use crate::process::Env;
 
 /// The release that it is taken from, whatever the kernel's.
 const SUITE: &str = "trixie";
 
 /// The package.
 const PACKAGE: &str = "busybox-static";
-
-/// Unpacking it.
-const DEADLINE: Duration = Duration::from_secs(60);
 
 /// What runs first.
 const INIT: &str = include_str!("busybox.sh");
@@ -59,31 +55,15 @@ pub fn ensure(env: &Env<'_>, cache: &Cache, arch: &Arch) -> Result<Vec<u8>> {
 fn fetch(env: &Env<'_>, cache: &Cache, arch: &Arch, file: &Path) -> Result<()> {
     let archive = Archive::open(*env, cache, arch.debian, &Options::default())?;
     let suite = archive.update(SUITE)?.map_err(|why| anyhow!(why))?;
-    let version = archive
-        .versions(&suite, PACKAGE)?
-        .into_iter()
-        .next()
-        .with_context(|| format!("suite {SUITE} has no {PACKAGE}"))?
-        .version;
     env.emit(Event::Step(format!(
         "fetching {PACKAGE} for {}",
         arch.debian
     )));
     let scratch = cache.scratch("busybox")?;
-    let folder = scratch.path();
-    archive.download(&suite, &[format!("{PACKAGE}={version}")], folder)?;
-    let package = fs::read_dir(folder)
-        .with_context(|| format!("cannot read {}", folder.display()))?
-        .flatten()
-        .map(|entry| entry.path())
-        .find(|path| path.extension().is_some_and(|end| end == "deb"))
-        .with_context(|| format!("apt downloaded no package {PACKAGE}"))?;
-    let mut unpack = tied("dpkg-deb", "KILL");
-    unpack.arg("--extract").arg(package).arg(folder.join("x"));
-    env.run(unpack, &format!("unpacking {PACKAGE}"), Some(DEADLINE))?;
+    let unpacked = archive.unpack_newest(&suite, PACKAGE, scratch.path())?;
     let program = ["bin", "usr/bin"]
         .iter()
-        .map(|place| folder.join("x").join(place).join("busybox"))
+        .map(|place| unpacked.join(place).join("busybox"))
         .find(|path| path.is_file())
         .with_context(|| format!("the package {PACKAGE} has no busybox in it"))?;
     cache.whole(file, |partial| {

@@ -55,29 +55,44 @@ pub struct VirtualTime {
     pub recorded: bool,
 }
 
+/// The PC that QEMU is by itself.
+const PC: Machine = Machine {
+    name: "pc",
+    qemu: "qemu-system-x86_64",
+    qemu_machine: "pc",
+    options: &[],
+    virtual_time: Some(VirtualTime {
+        icount_shift: 2,
+        cpu: "max,-rdrand,-rdseed",
+        recorded: true,
+    }),
+    // `-arch-capabilities`: some hosts offer that feature and then fail to set its register.
+    kvm_cpus: &["host", "host,-arch-capabilities", "qemu64"],
+    tcg_cpu: "max",
+    extra: &["-nic", "none", "-vga", "none"],
+    cpus: None,
+    device_tree: None,
+    memory_mib: 512,
+    console: "ttyS0",
+    handover: "/dev/ttyS1",
+    cmdline_limit: 2048,
+    powers_off: true,
+};
+
+/// The PC that boots by a firmware with Secure Boot on.
+pub const SECURE_BOOT: &str = "pc-secure-boot";
+
 /// All machines.
 const MACHINES: &[Machine] = &[
+    PC,
+    // Its firmware keeps the variables of Secure Boot where only code in the CPU's management mode can write.
     Machine {
-        name: "pc",
-        qemu: "qemu-system-x86_64",
-        qemu_machine: "pc",
-        options: &[],
-        virtual_time: Some(VirtualTime {
-            icount_shift: 2,
-            cpu: "max,-rdrand,-rdseed",
-            recorded: true,
-        }),
-        // `-arch-capabilities`: some hosts offer that feature and then fail to set its register.
-        kvm_cpus: &["host", "host,-arch-capabilities", "qemu64"],
-        tcg_cpu: "max",
-        extra: &["-nic", "none", "-vga", "none"],
-        cpus: None,
-        device_tree: None,
-        memory_mib: 512,
-        console: "ttyS0",
-        handover: "/dev/ttyS1",
-        cmdline_limit: 2048,
-        powers_off: true,
+        name: SECURE_BOOT,
+        qemu_machine: "q35",
+        options: &["smm=on"],
+        // The firmware still has the initramfs, too, when the kernel decides how much may be unpacked: half of what is free.
+        memory_mib: 1024,
+        ..PC
     },
     // A Raspberry Pi 2, version 1.1. In virtual time it does not get through its boot.
     Machine {
@@ -246,6 +261,17 @@ pub struct TypedFiles<'a> {
     pub initramfs: &'a Path,
     /// Receives the console.
     pub console: &'a Path,
+    /// The firmware, where it is not QEMU's own.
+    pub firmware: Option<FirmwareFiles<'a>>,
+}
+
+/// A firmware's flash memory, as QEMU sees it.
+#[derive(Clone, Copy, Debug)]
+pub struct FirmwareFiles<'a> {
+    /// Its program.
+    pub code: &'a Path,
+    /// Its variables.
+    pub variables: &'a Path,
 }
 
 impl Machine {
@@ -310,6 +336,7 @@ impl Machine {
                 "-serial",
                 "chardev:typed",
             ]),
+            files.firmware.map(firmware).unwrap_or_default(),
             kernel(files.vmlinuz, files.initramfs, &cmdline),
         ]
         .concat()
@@ -435,6 +462,19 @@ fn kernel(vmlinuz: &Path, initramfs: &Path, cmdline: &str) -> Vec<OsString> {
     ]
 }
 
+/// The first flash memory is the program's, the second that of its variables.
+fn firmware(files: FirmwareFiles<'_>) -> Vec<OsString> {
+    let FirmwareFiles { code, variables } = files;
+    [(code, ",readonly=on"), (variables, "")]
+        .into_iter()
+        .flat_map(|(file, option)| {
+            let mut drive = OsString::from(format!("if=pflash,format=raw{option},file="));
+            drive.push(file);
+            ["-drive".into(), drive]
+        })
+        .collect()
+}
+
 fn device_tree(file: &Path) -> Vec<OsString> {
     vec!["-dtb".into(), file.into()]
 }
@@ -445,6 +485,8 @@ fn words(words: &[&str]) -> Vec<OsString> {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+
     use super::*;
 
     fn arguments(time: Time) -> Vec<String> {
@@ -521,6 +563,36 @@ mod tests {
         );
         assert!(line.contains("-icount shift=3,"), "{line}");
         assert!(line.contains("-serial file:/w/handover"), "{line}");
+    }
+
+    #[test]
+    fn a_firmware_is_flash_memory() {
+        let files = TypedFiles {
+            vmlinuz: Path::new("/boot/vmlinuz"),
+            initramfs: Path::new("/w/initramfs"),
+            console: Path::new("/w/console.log"),
+            firmware: Some(FirmwareFiles {
+                code: Path::new("/w/code"),
+                variables: Path::new("/w/variables"),
+            }),
+        };
+        let time = Time::Real {
+            accelerator: Accelerator::Tcg,
+            cpu_model: "max",
+            cpus: 2,
+        };
+        let line = find(SECURE_BOOT)
+            .unwrap()
+            .typed_arguments(time, files, "")
+            .join(OsStr::new(" "));
+        let line = line.into_string().unwrap();
+        assert!(line.contains("-M q35,smm=on "), "{line}");
+        assert!(
+            line.contains(
+                "-drive if=pflash,format=raw,readonly=on,file=/w/code -drive if=pflash,format=raw,file=/w/variables "
+            ),
+            "{line}"
+        );
     }
 
     #[test]

@@ -18,6 +18,8 @@ pub mod lines;
 #[cfg(feature = "host")]
 pub mod machine;
 #[cfg(feature = "host")]
+pub mod secure_boot;
+#[cfg(feature = "host")]
 pub mod session;
 #[cfg(feature = "host")]
 pub mod supervisor;

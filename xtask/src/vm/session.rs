@@ -5,7 +5,7 @@
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -16,7 +16,8 @@ use super::console::Console;
 use super::initramfs;
 use super::launch::{FOLDER, KERNEL, seen};
 use super::lines::Lines;
-use super::machine::{self, Accelerator, Time, TypedFiles};
+use super::machine::{self, Accelerator, FirmwareFiles, Time, TypedFiles};
+use super::secure_boot::Firmware;
 use super::supervisor::{Folder, LAST_WORDS, grown, read_on};
 use crate::event::Event;
 use crate::failure::{Class, Failure};
@@ -44,6 +45,8 @@ pub struct Pc<'a> {
     pub files: Vec<(&'a str, u32, &'a [u8])>,
     /// What is added to the kernel's command line.
     pub append: &'a str,
+    /// Its firmware with Secure Boot on, where it has one.
+    pub firmware: Option<&'a Firmware>,
 }
 
 /// A PC that is on. It is switched off when this is dropped.
@@ -83,17 +86,33 @@ impl<'a> Session<'a> {
             userland,
             files,
             append,
+            firmware,
         } = pc;
-        let machine = machine::find(kernel.row.machine)?;
+        let machine = machine::find(match firmware {
+            Some(_) => machine::SECURE_BOOT,
+            None => kernel.row.machine,
+        })?;
+        let write = |path: &Path, bytes: &[u8]| {
+            fs::write(path, bytes).with_context(|| format!("cannot write {}", path.display()))
+        };
         let initramfs = folder.initramfs();
-        let write = |bytes: &[&[u8]]| fs::write(&initramfs, bytes.concat());
         // The kernel unpacks one archive after the other.
-        write(&[userland, &initramfs::overlay(files)?])
-            .with_context(|| format!("cannot write {}", initramfs.display()))?;
+        write(
+            &initramfs,
+            &[userland, &initramfs::overlay(files)?].concat(),
+        )?;
+        if let Some(Firmware { code, variables }) = firmware {
+            write(&folder.firmware(), code)?;
+            write(&folder.variables(), variables)?;
+        }
         let binds = [
             Bind::new(folder.path(), FOLDER),
             Bind::new(&kernel.path, KERNEL),
         ];
+        let (code, variables) = (
+            seen(&folder.firmware(), &binds),
+            seen(&folder.variables(), &binds),
+        );
         let mut command = kernel.tree.command(&binds, machine.qemu);
         command.args(machine.typed_arguments(
             Time::Real {
@@ -105,6 +124,10 @@ impl<'a> Session<'a> {
                 vmlinuz: &seen(&kernel.vmlinuz(), &binds),
                 initramfs: &seen(&initramfs, &binds),
                 console: &seen(&folder.console(), &binds),
+                firmware: firmware.map(|_| FirmwareFiles {
+                    code: &code,
+                    variables: &variables,
+                }),
             },
             &format!("rdinit=/sbin/init {append}"),
         ));

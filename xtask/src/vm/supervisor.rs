@@ -47,6 +47,16 @@ impl Folder {
         self.0.join("initramfs")
     }
 
+    /// The firmware's program.
+    pub fn firmware(&self) -> PathBuf {
+        self.0.join("firmware")
+    }
+
+    /// The firmware's variables.
+    pub fn variables(&self) -> PathBuf {
+        self.0.join("variables")
+    }
+
     /// What the console showed.
     pub fn console(&self) -> PathBuf {
         self.0.join("console.log")

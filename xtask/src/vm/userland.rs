@@ -27,6 +27,7 @@ const PACKAGES: &[&str] = &[
     "kmod",
     "libpam-systemd",
     "login",
+    "openssl",
     "passwd",
     "procps",
     "rsyslog",

@@ -15,8 +15,10 @@ use anyhow::{Context as _, Result, bail, ensure};
 use rustix::process::{Pid, Signal, getpid, kill_process, set_child_subreaper};
 
 use super::harness::Need;
+use super::pc::Start;
 use crate::event::Event;
 use crate::process::{self, Env, Group, POLL};
+use crate::vm::secure_boot;
 use crate::vm::session::Session;
 use crate::vm::userland;
 
@@ -35,8 +37,8 @@ pub struct Bench<'a> {
     pub env: Env<'a>,
     /// The root of the repository.
     pub repository: PathBuf,
-    /// A PC that stays on between checks, and what its kernel was told.
-    pub pc: Cell<Option<(&'static str, Session<'a>)>>,
+    /// A PC that stays on between checks, and how it was started.
+    pub pc: Cell<Option<(Start, Session<'a>)>>,
     quick: bool,
     long: bool,
     program: PathBuf,
@@ -104,6 +106,8 @@ impl<'a> Bench<'a> {
             }
             Need::Userland => (!has_network() && !is_cached(userland::FOLDER))
                 .then(|| "no network to fetch a userland from, and none in the cache".into()),
+            Need::Firmware => (!has_network() && !is_cached(secure_boot::FOLDER))
+                .then(|| "no network to fetch a firmware from, and none in the cache".into()),
             Need::Root => {
                 (!rustix::process::geteuid().is_root()).then(|| "this needs root".to_owned())
             }

@@ -57,6 +57,7 @@ fn unpacked(bench: &Bench<'_>, row: &Row) -> Result<String> {
         userland: &busybox::ensure(&bench.env, &kernel.cache, row.arch)?,
         files: vec![("/home/bundle.tar.gz", 0o644, &bytes)],
         append: &format!("typed={line}"),
+        firmware: None,
     };
     let mut board = Session::boot(bench.env, &kernel, &Folder::new(folder), board)?;
     type_its_page(&mut board, &kernel.info.release)?;

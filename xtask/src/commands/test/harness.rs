@@ -45,6 +45,8 @@ pub enum Need {
     Kernels,
     /// A PC's userland in the cache, or a network to fetch one from.
     Userland,
+    /// A firmware with Secure Boot in the cache, or a network to fetch one from.
+    Firmware,
     /// A network.
     Network,
     /// To be root.

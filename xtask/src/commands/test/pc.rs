@@ -4,6 +4,7 @@
 //! are typed.
 
 use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -12,6 +13,7 @@ use serde_json::Value;
 use super::bench::{Bench, Ended};
 use super::harness::{Check, Need, check};
 use super::memory;
+use super::sign::Owner;
 use crate::kernel::table::TABLE;
 use crate::kernel::{self, Options};
 use crate::vm::session::{HOME, Pc, Session};
@@ -31,72 +33,99 @@ const FLOODED: Duration = Duration::from_secs(300);
 /// Touches all that the module changes: policy, CPU, interrupts.
 const INSERTIONS_PLAN: &str = "none/fifo@1*1,udelay:1us/irqoff*1";
 
-/// A check at a PC, and what its kernel is told.
-pub type AtPc = (&'static str, Check);
+/// How a PC is started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Start {
+    /// Its kernel is told this.
+    Told(&'static str),
+    /// By a firmware with Secure Boot on that trusts the owner's key, which is in the user's folder.
+    SecureBoot,
+}
+
+/// A check at a PC, and how that is started.
+pub type AtPc = (Start, Check);
 
 /// What is done at a PC.
 pub type Look = fn(&Bench<'_>, &mut Session<'_>) -> Result<String>;
 
-/// A check at a PC whose kernel is told `append`; `needs` are those beyond a PC.
-pub fn at(append: &'static str, name: impl Into<String>, needs: &[Need], look: Look) -> AtPc {
+/// A check at a PC.
+pub fn at(start: Start, name: impl Into<String>, look: Look) -> AtPc {
+    at_with(start, name, &[], look)
+}
+
+/// A check at a PC that needs more than that.
+fn at_with(start: Start, name: impl Into<String>, needs: &[Need], look: Look) -> AtPc {
     const PC: &[Need] = &[Need::Guests, Need::Kernels, Need::Userland];
-    let run = move |bench: &Bench<'_>| at_pc(bench, append, look);
-    (append, check(name, &[PC, needs].concat(), run))
+    let firmware = match start {
+        Start::Told(_) => &[][..],
+        Start::SecureBoot => &[Need::Firmware],
+    };
+    let run = move |bench: &Bench<'_>| at_pc(bench, start, look);
+    (start, check(name, &[PC, firmware, needs].concat(), run))
 }
 
 /// All checks at a PC, those of one boot together.
 pub fn checks() -> Vec<Check> {
     let mut checks = own();
     checks.extend(super::run::checks());
-    checks.sort_by_key(|(append, _)| *append);
+    checks.extend(super::sign::at_pc());
+    checks.sort_by_key(|(start, _)| *start);
     checks.into_iter().map(|(_, check)| check).collect()
 }
 
 /// The checks of this file.
 fn own() -> Vec<AtPc> {
-    let at = |append, name: &str, look| at(append, format!("pc: {name}"), &[], look);
+    let at = |start, name: &str, look| at(start, format!("pc: {name}"), look);
+    const PLAIN: Start = Start::Told("");
     vec![
         at(
-            "",
+            PLAIN,
             "sudo insmod messung.ko, and every log tells the same",
             every_log,
         ),
-        at("", "the bundle measures as its page says", bundle),
-        at("", "tail -f shows a run as it comes", followed),
-        at("", "parse follows what tail -f shows", parsed_live),
-        at("", "parse follows a log that is rotated", rotated),
-        at("", "busybox insmod measures twice", busybox),
-        at("", "a flooded log is called incomplete", flooded),
-        at("", "100 insertions leave nothing", |_, pc| {
+        at(PLAIN, "the bundle measures as its page says", bundle),
+        at(PLAIN, "tail -f shows a run as it comes", followed),
+        at(PLAIN, "parse follows what tail -f shows", parsed_live),
+        at(PLAIN, "parse follows a log that is rotated", rotated),
+        at(PLAIN, "busybox insmod measures twice", busybox),
+        at(PLAIN, "a flooded log is called incomplete", flooded),
+        at(PLAIN, "100 insertions leave nothing", |_, pc| {
             insertions(pc, 100)
         }),
-        self::at(
-            "",
+        at_with(
+            PLAIN,
             "pc: 1000 insertions leave nothing",
             &[Need::Patience],
             |_, pc| insertions(pc, 1000),
         ),
-        at("loglevel=1", "a silent console loses nothing", silent),
-        at("lockdown=integrity", "lockdown refuses insmod", locked),
+        at(
+            Start::Told("loglevel=1"),
+            "a silent console loses nothing",
+            silent,
+        ),
+        at(
+            Start::Told("lockdown=integrity"),
+            "lockdown refuses insmod",
+            locked,
+        ),
     ]
 }
 
-/// Does something at a PC that was booted with `append`: one that is on, or a new one. One at which something failed is
-/// switched off.
-fn at_pc(bench: &Bench<'_>, append: &'static str, look: Look) -> Result<String> {
+/// Does something at a PC that was started so: one that is on, or a new one. One at which something failed is switched off.
+fn at_pc(bench: &Bench<'_>, start: Start, look: Look) -> Result<String> {
     // Whatever is not put back is switched off.
-    let on = bench.pc.take().filter(|(with, _)| *with == append);
+    let on = bench.pc.take().filter(|(started, _)| *started == start);
     let mut pc = match on {
         Some((_, pc)) => pc,
-        None => boot(bench, append)?,
+        None => boot(bench, start)?,
     };
     let note = look(bench, &mut pc)?;
-    bench.pc.set(Some((append, pc)));
+    bench.pc.set(Some((start, pc)));
     Ok(note)
 }
 
 /// Boots a PC to which somebody has copied a bundle, and unpacks that.
-fn boot<'a>(bench: &Bench<'a>, append: &str) -> Result<Session<'a>> {
+fn boot<'a>(bench: &Bench<'a>, start: Start) -> Result<Session<'a>> {
     let folder = bench.folder()?;
     let bundle = folder.join("bundle.tar.gz");
     let bundle_name = bundle.to_str().context("an odd path")?;
@@ -105,18 +134,39 @@ fn boot<'a>(bench: &Bench<'a>, append: &str) -> Result<Session<'a>> {
         .exits(0)?;
     let kernel = kernel::prepare(&bench.env, &TABLE[0], &Options::default())?;
     let userland = read(&userland::ensure(&bench.env, &kernel.cache)?)?;
-    let (to, bundle) = (format!("{HOME}/bundle.tar.gz"), read(&bundle)?);
+    let bundle = read(&bundle)?;
+    let mut files = vec![("bundle.tar.gz", &bundle)];
+    let (append, owner) = match start {
+        Start::Told(append) => (append, None),
+        Start::SecureBoot => ("", Some(Owner::new(bench, &kernel)?)),
+    };
+    if let Some(owner) = &owner {
+        files.extend([("MOK.key", &owner.key), ("MOK.der", &owner.certificate)]);
+    }
+    let files: Vec<_> = files
+        .into_iter()
+        .map(|(name, content)| (format!("{HOME}/{name}"), content))
+        .collect();
     let pc = Pc {
         userland: &userland,
-        files: vec![(&to, 0o644, &bundle)],
+        files: files
+            .iter()
+            .map(|(path, content)| (&path[..], 0o644, &content[..]))
+            .collect(),
         append,
+        firmware: owner.as_ref().map(|owner| &owner.firmware),
     };
     let mut pc = Session::boot(bench.env, &kernel, &Folder::new(folder), pc)?;
     pc.run("tar xf bundle.tar.gz && cd messung-*/")?.exits(0)?;
     Ok(pc)
 }
 
-fn read(path: &std::path::Path) -> Result<Vec<u8>> {
+/// All of a file.
+///
+/// # Errors
+///
+/// It cannot be read.
+pub fn read(path: &Path) -> Result<Vec<u8>> {
     fs::read(path).with_context(|| format!("cannot read {}", path.display()))
 }
 
