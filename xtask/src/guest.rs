@@ -61,9 +61,9 @@ pub enum Task {
     Measure {
         /// As on insmod's command line.
         parameters: String,
-        /// For tests: end that with a signal, then insert the module once more.
+        /// For tests: numbers of signals, each of which ends one such insertion; then the module is inserted once more.
         #[serde(default)]
-        abort: Option<Abort>,
+        signals: Vec<i32>,
         /// For tests: somebody else works on this CPU meanwhile.
         #[serde(default)]
         neighbour: Option<u32>,
@@ -75,16 +75,10 @@ pub enum Task {
     },
 }
 
-/// How an insertion is ended before its time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Abort {
-    /// The signal's number.
-    pub signal: i32,
-    /// When it is sent, in milliseconds after the start.
-    pub after_ms: u64,
-}
+/// When an insertion is sent its signal. Its first row has begun by then.
+const ABORT_AFTER: Duration = Duration::from_secs(1);
 
-/// What is measured after an aborted run, to see that nothing is left of it.
+/// What is measured after aborted runs, to see that nothing is left of them.
 const AFTERWARDS: &str = "run=2 iterations=20 plan=quick";
 
 /// What a guest has to say, besides the kernel's log.
@@ -228,9 +222,9 @@ fn carry_out(task: &Task) -> (Report, String) {
         Task::Probe => Ok(()),
         Task::Measure {
             parameters,
-            abort,
+            signals,
             neighbour,
-        } => try_measure(parameters, *abort, *neighbour, &mut report, &mut records),
+        } => try_measure(parameters, signals, *neighbour, &mut report, &mut records),
         Task::Refuse { parameters } => try_refuse(parameters, &mut report, &mut records),
     };
     if let Err(error) = outcome {
@@ -254,7 +248,7 @@ fn try_refuse(parameters: &[String], report: &mut Report, records: &mut Vec<Reco
 
 fn try_measure(
     parameters: &str,
-    abort: Option<Abort>,
+    signals: &[i32],
     neighbour: Option<u32>,
     report: &mut Report,
     records: &mut Vec<Record>,
@@ -277,14 +271,16 @@ fn try_measure(
     announce(Phase::Measure);
     let module = Path::new(MODULE);
     let neighbour = neighbour.map(Neighbour::on);
-    let ending = match abort {
-        None => insert::insert(module, parameters)?,
-        Some(abort) => {
-            let ending = insert_and_abort(module, parameters, abort)?;
-            say(&format!("aborted insertion ended: {}", ending.text()));
-            insert::insert(module, AFTERWARDS)?
-        }
+    for signal in signals {
+        let ending = insert_and_abort(module, parameters, *signal)?;
+        say(&format!("aborted insertion ended: {}", ending.text()));
+    }
+    let parameters = if signals.is_empty() {
+        parameters
+    } else {
+        AFTERWARDS
     };
+    let ending = insert::insert(module, parameters)?;
     report.answers = neighbour.map(Neighbour::answers).transpose()?;
     report.insertion = Some(ending);
     say(&format!("insertion ended: {}", ending.text()));
@@ -302,14 +298,14 @@ fn try_measure(
 }
 
 /// Inserts the module, and sends the child a signal after a while.
-fn insert_and_abort(module: &Path, parameters: &str, abort: Abort) -> Result<Ending> {
+fn insert_and_abort(module: &Path, parameters: &str, number: i32) -> Result<Ending> {
     let mut child = insert::command(module, parameters)?
         .spawn()
         .context("cannot start a child to insert the module")?;
-    std::thread::sleep(Duration::from_millis(abort.after_ms));
-    let signal = Signal::from_named_raw(abort.signal)
-        .with_context(|| format!("there is no signal {}", abort.signal))?;
-    say(&format!("sending signal {}", abort.signal));
+    std::thread::sleep(ABORT_AFTER);
+    let signal =
+        Signal::from_named_raw(number).with_context(|| format!("there is no signal {number}"))?;
+    say(&format!("sending signal {number}"));
     rustix::process::kill_process(Pid::from_child(&child), signal)
         .context("cannot send the insertion a signal")?;
     // What it prints is less than a pipe holds.
@@ -462,10 +458,7 @@ mod tests {
             Task::Probe,
             Task::Measure {
                 parameters: "iterations=5 plan=\"a b\"".to_owned(),
-                abort: Some(Abort {
-                    signal: 9,
-                    after_ms: 500,
-                }),
+                signals: vec![9, 2],
                 neighbour: Some(0),
             },
         ] {

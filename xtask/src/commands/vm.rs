@@ -205,7 +205,7 @@ fn measure(
             time,
             task: Task::Measure {
                 parameters: plan.parameters(id),
-                abort: None,
+                signals: Vec::new(),
                 neighbour: None,
             },
             module: Some(module),

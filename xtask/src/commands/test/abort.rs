@@ -5,12 +5,13 @@
 use std::time::Duration;
 
 use abi::plan;
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
+use rustix::process::Signal;
 
 use super::bench::Bench;
 use super::guests::{NEEDS, carry_out};
 use super::harness::{Check, check};
-use crate::guest::{Abort, Task};
+use crate::guest::Task;
 use crate::log::assemble::Assembler;
 use crate::result::Run;
 
@@ -25,83 +26,46 @@ const PLANS: [&str; 7] = [
     "hrtimer:1ms*1000000",
 ];
 
-const SIGINT: i32 = 2;
-const SIGKILL: i32 = 9;
-
-/// When the signal is sent. The row has begun by then.
-const AFTER_MS: u64 = 1000;
+/// What ends them, one after the other.
+const SIGNALS: [Signal; 2] = [Signal::KILL, Signal::INT];
 
 /// The checks of this file.
 pub fn checks() -> Vec<Check> {
     PLANS
         .iter()
-        .enumerate()
-        .map(|(index, plan)| {
-            // Both signals take the same way through the kernel: one each is enough for a context.
-            let signal = if index % 2 == 0 { SIGKILL } else { SIGINT };
+        .map(|plan| {
             check(
-                format!("guest: signal {signal} ends {plan}"),
+                format!("guest: SIGKILL and SIGINT end {plan}"),
                 NEEDS,
-                move |bench| killed(bench, plan, signal),
+                move |bench| killed(bench, plan),
             )
         })
         .collect()
 }
 
-fn killed(bench: &Bench<'_>, plan: &str, signal: i32) -> Result<String> {
+fn killed(bench: &Bench<'_>, plan: &str) -> Result<String> {
     let (_, log) = carry_out(
         bench,
         Task::Measure {
             parameters: format!("run=1 plan={plan}"),
-            abort: Some(Abort {
-                signal,
-                after_ms: AFTER_MS,
-            }),
+            signals: SIGNALS.map(Signal::as_raw).into(),
             neighbour: None,
         },
     )?;
-    let expected = format!("aborted insertion ended: signal {signal} ended the insertion");
-    ensure!(log.contains(&expected), "it did not end so: {log}");
-    let [aborted, next] = &runs(&log)[..] else {
-        anyhow::bail!("two runs were expected in {log}");
-    };
-
-    let [row] = &aborted.measurements[..] else {
-        anyhow::bail!("one row was expected: {aborted:?}");
+    let runs = runs(&log);
+    let Some((next, aborted)) = runs.split_last() else {
+        bail!("no run was found in {log}");
     };
     ensure!(
-        !aborted.complete && 0 < row.count && row.count < row.iterations,
-        "a part of its samples was expected: {} of {}",
-        row.count,
-        row.iterations
+        aborted.len() == SIGNALS.len() && next.complete,
+        "one aborted run for each signal, and then a complete one were expected: {runs:?}"
     );
-    ensure!(
-        aborted
-            .warnings
-            .iter()
-            .any(|warning| warning.contains("interrupted")),
-        "it is not called interrupted: {:?}",
-        aborted.warnings
-    );
-    ensure!(
-        next.complete,
-        "the next run is not complete: {:?}",
-        next.warnings
-    );
-
-    // Between the two lines lie one sample at most, and what it takes to report and to exit.
-    let sent = stamp(&log, "sending signal")?;
-    let ended = stamp(&log, "aborted insertion ended")?;
-    let request = plan::rows(plan, 1)
-        .next()
-        .and_then(Result::ok)
-        .map_or(0, |row| row.request);
-    let sample = Duration::from_nanos(request) + Duration::from_millis(20);
-    ensure!(
-        ended.saturating_sub(sent) <= sample,
-        "it went on for {:?}",
-        ended.saturating_sub(sent)
-    );
+    let mut shown = Vec::new();
+    for (run, signal) in aborted.iter().zip(SIGNALS) {
+        let count = partial(run)?;
+        let elapsed = took(&log, plan, signal)?.as_secs_f64() * 1e3;
+        shown.push(format!("{count} samples, gone after {elapsed:.3} ms"));
+    }
     for bad in [
         "WARNING:",
         "BUG:",
@@ -115,11 +79,46 @@ fn killed(bench: &Bench<'_>, plan: &str, signal: i32) -> Result<String> {
             "the log has {bad:?}: {log}"
         );
     }
-    Ok(format!(
-        "{} samples, gone after {:.3} ms",
+    Ok(shown.join("; "))
+}
+
+/// How many samples an aborted run reports.
+fn partial(run: &Run) -> Result<u32> {
+    let [row] = &run.measurements[..] else {
+        bail!("one row was expected: {run:?}");
+    };
+    ensure!(
+        !run.complete && 0 < row.count && row.count < row.iterations,
+        "a part of its samples was expected: {} of {}",
         row.count,
-        (ended.saturating_sub(sent)).as_secs_f64() * 1e3
-    ))
+        row.iterations
+    );
+    ensure!(
+        run.warnings
+            .iter()
+            .any(|warning| warning.contains("interrupted")),
+        "it is not called interrupted: {:?}",
+        run.warnings
+    );
+    Ok(row.count)
+}
+
+/// How long an insertion went on after its signal: one sample at most, and what it takes to report and to exit.
+fn took(log: &str, plan: &str, signal: Signal) -> Result<Duration> {
+    let number = signal.as_raw();
+    let sent = stamp(log, &format!("sending signal {number}"))?;
+    let ended = stamp(
+        log,
+        &format!("aborted insertion ended: signal {number} ended the insertion"),
+    )?;
+    let request = plan::rows(plan, 1)
+        .next()
+        .and_then(Result::ok)
+        .map_or(0, |row| row.request);
+    let sample = Duration::from_nanos(request) + Duration::from_millis(20);
+    let elapsed = ended.saturating_sub(sent);
+    ensure!(elapsed <= sample, "it went on for {elapsed:?}");
+    Ok(elapsed)
 }
 
 /// The kernel itself speaks of RCU while it boots.

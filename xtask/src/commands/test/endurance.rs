@@ -57,7 +57,7 @@ pub fn checks() -> Vec<Check> {
 fn endures(bench: &Bench<'_>, plan: &str) -> Result<String> {
     let task = Task::Measure {
         parameters: format!("run=1 plan={plan}"),
-        abort: None,
+        signals: Vec::new(),
         neighbour: Some(OTHER),
     };
     let (report, log) = carry_out_in(bench, task, |launcher, kernel| {

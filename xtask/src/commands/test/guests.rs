@@ -413,7 +413,7 @@ fn no_iterations(bench: &Bench<'_>) -> Result<String> {
         bench,
         Task::Measure {
             parameters: "iterations=0".to_owned(),
-            abort: None,
+            signals: Vec::new(),
             neighbour: None,
         },
     )?;
