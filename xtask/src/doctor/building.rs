@@ -366,13 +366,20 @@ fn c_compiler(machine: &Machine, folder: &Folder, host: &Host) -> Finding {
             install,
         ),
         Some(found) if found == text => Finding::yes(NAME, Way::Build, found),
+        Some(found) if version(found).is_some() && version(found) == version(text) => Finding::yes(
+            NAME,
+            Way::Build,
+            format!(
+                "{found}; the kernel was built by {text}: Kbuild warns of another revision, and no more comes of it"
+            ),
+        ),
         Some(found) => Finding {
             remedy: Some(install),
-            ..Finding::yes(
+            ..Finding::unknown(
                 NAME,
                 Way::Build,
                 format!(
-                    "{found}; the kernel was built by {text}, and Kbuild warns of the difference"
+                    "{found}; the kernel was built by {text}: Kbuild warns of another compiler, and gives it the options that were chosen for that one"
                 ),
             )
         },
@@ -400,18 +407,20 @@ fn linker(machine: &Machine, folder: &Folder, host: &Host) -> Option<Finding> {
 
 /// Whether the first version in a text is that one or a later one, where there is a version.
 fn is_at_least(text: &str, oldest: &str) -> Option<bool> {
-    let numbers = |text: &str| -> Option<Vec<u32>> {
-        let word = text
-            .split_whitespace()
-            .find(|word| word.starts_with(|c: char| c.is_ascii_digit()))?;
-        let end = word.find(|c: char| c != '.' && !c.is_ascii_digit());
-        let version = &word[..end.unwrap_or(word.len())];
-        version
-            .split('.')
-            .map(|number| number.parse().ok())
-            .collect()
-    };
-    Some(numbers(text)? >= numbers(oldest)?)
+    Some(version(text)? >= version(oldest)?)
+}
+
+/// The first version in a text, as numbers.
+fn version(text: &str) -> Option<Vec<u32>> {
+    let word = text
+        .split_whitespace()
+        .find(|word| word.starts_with(|c: char| c.is_ascii_digit()))?;
+    let end = word.find(|c: char| c != '.' && !c.is_ascii_digit());
+    let version = &word[..end.unwrap_or(word.len())];
+    version
+        .split('.')
+        .map(|number| number.parse().ok())
+        .collect()
 }
 
 #[cfg(test)]

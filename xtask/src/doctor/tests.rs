@@ -362,6 +362,35 @@ fn a_kernel_built_by_clang_takes_clang_and_its_linker() {
 }
 
 #[test]
+fn another_compiler_is_told_from_another_revision() {
+    let patient = debian();
+    let folder = patient.machine.folder();
+    let finding = |compiler: &str| {
+        let host = Host {
+            compiler: Some(compiler.to_owned()),
+            ..patient.host.clone()
+        };
+        let findings = building::findings(&patient.machine, &folder, &host);
+        named(&findings, "C compiler").clone()
+    };
+    let own = patient.host.compiler.as_deref().unwrap();
+    let revision = own.replace("14.2.0-19)", "14.2.0-21)");
+    let other = own.replace("14.2.0", "14.3.0");
+    for (compiler, state, reason, is_mended) in [
+        (own, State::Yes, "", false),
+        (&revision, State::Yes, "another revision", false),
+        (&other, State::Unknown, "another compiler", true),
+    ] {
+        let finding = finding(compiler);
+        assert_eq!(finding.state, state, "{finding:?}");
+        assert!(finding.reason.starts_with(compiler), "{finding:?}");
+        assert!(finding.reason.contains(reason), "{finding:?}");
+        assert_eq!(finding.remedy.is_some(), is_mended, "{finding:?}");
+        assert_eq!(obstacle(&[finding], &[Way::Build]), None);
+    }
+}
+
+#[test]
 fn a_folder_that_is_none_is_refused() {
     let patient = arch();
     let folder = patient.machine.folder_at(&PathBuf::from("/nowhere"));

@@ -194,7 +194,9 @@ pub fn run_without_warnings(env: &Env<'_>, command: Command, label: &str) -> Res
             total: None,
             unit: Unit::Lines,
         });
-        if warning.is_none() && is_warning(line) {
+        if let Some(what) = other_tool(line) {
+            env.emit(Event::Warning(what.to_owned()));
+        } else if warning.is_none() && is_warning(line) {
             warning = Some(line.to_owned());
         }
     })?;
@@ -202,6 +204,14 @@ pub fn run_without_warnings(env: &Env<'_>, command: Command, label: &str) -> Res
         Some(line) => bail!("{label} printed a warning, and it must print none: {line}"),
         None => Ok(()),
     }
+}
+
+/// What Kbuild says of any other revision of a tool than the kernel's, before it goes on. Whether the module fits is proven
+/// in other ways.
+fn other_tool(line: &str) -> Option<&str> {
+    let what = line.strip_prefix("warning: ")?;
+    what.ends_with(" differs from the one used to build the kernel")
+        .then_some(what)
 }
 
 /// Whether a line of a build's output tells of something that is not quite right.
@@ -450,6 +460,30 @@ mod tests {
             assert!(is_warning(line), "{line}");
         }
         assert!(!is_warning("  RUSTC [M] messung_rs.o"));
+    }
+
+    #[test]
+    fn another_compiler_does_not_end_a_build() {
+        let build = |line: &str| {
+            let sink = crate::event::Collected::default();
+            let env = Env {
+                sink: &sink,
+                interrupt: &crate::process::Interrupt::default(),
+                slow_factor: 1.0,
+            };
+            let mut command = Command::new("echo");
+            command.arg(line);
+            let result = run_without_warnings(&env, command, "building");
+            let events = sink.0.lock().unwrap();
+            let warned = events
+                .iter()
+                .any(|event| matches!(event, Event::Warning(_)));
+            (result.is_ok(), warned)
+        };
+        let other = "warning: the compiler differs from the one used to build the kernel";
+        assert_eq!(build(other), (true, true));
+        assert_eq!(build("warning: unused variable"), (false, false));
+        assert_eq!(build("  CC [M] messung.o"), (true, false));
     }
 
     #[test]
