@@ -55,7 +55,7 @@ pub fn run(options: Options, ui: &Ui) -> Result<()> {
     let output = json::Output::create(&path)?;
     let read =
         |path: PathBuf| fs::read(&path).with_context(|| format!("cannot read {}", path.display()));
-    let module = read(module::build(&env, &kernel)?)?;
+    let module = module::stripped(&env, &kernel, &module::build(&env, &kernel)?)?;
     let program = read(module::program(&env, &kernel, Program::Board)?)?;
     let licence = read(module::repository().join("LICENSE"))?;
     env.emit(Event::Step(format!("writing {}", path.display())));
