@@ -70,7 +70,7 @@ fn type_its_page(board: &mut Session<'_>, release: &str) -> Result<()> {
     board.run("cat README.md")?.exits(0)?.says(release)?;
     board.run("uname -r")?.exits(0)?.says(release)?;
     // A module that was not stripped has a section of that name.
-    board.run("grep debug_info messung.ko")?.exits(1)?;
+    board.run("grep -c debug_info messung.ko")?.exits(1)?;
 
     let run = "sudo ./xtask run --module messung.ko --plan quick --json result.json";
     let answer = board
