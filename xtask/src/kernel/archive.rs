@@ -77,7 +77,7 @@ pub enum Refusal {
     Signature(String),
     /// Another content than the signed index says: the file.
     Hash(String),
-    /// The mirror does not have the suite: apt's sentence.
+    /// The mirror does not have the suite, or a file that its index names: apt's sentence.
     Missing(String),
     /// The mirror cannot be reached: apt's sentence.
     Unreachable(String),
@@ -214,7 +214,9 @@ impl<'a> Archive<'a> {
                 )));
             }
             Refusal::Missing(text) => {
-                return Ok(Err(format!("the mirror has no suite {suite}: {text}")));
+                return Ok(Err(format!(
+                    "the mirror does not have suite {suite}, or not all of it: {text}"
+                )));
             }
         }
         let lenient = line(" check-valid-until=no");
@@ -342,6 +344,11 @@ impl<'a> Archive<'a> {
             Err(error) => Err(match refusal(&lines) {
                 Some(Refusal::Hash(file)) => Refused::error(format!(
                     "suite {} is refused, {file} is not what the signed index says",
+                    suite.name
+                )),
+                // A mirror may be ahead with the index, or behind with what it names.
+                Some(Refusal::Missing(text)) => Refused::error(format!(
+                    "suite {} is refused, the mirror does not have what its index names: {text}",
                     suite.name
                 )),
                 Some(Refusal::Unreachable(text)) => {
@@ -542,8 +549,8 @@ pub fn refusal(lines: &[String]) -> Option<Refusal> {
     let find = |parts: &[&str]| {
         let told = lines.iter().filter(is_told);
         told.chain(lines)
-            .find(|line| parts.iter().any(|part| line.contains(part)))
             .map(|line| sentence(line))
+            .find(|line| parts.iter().any(|part| line.contains(part)))
     };
     if let Some(line) = find(&["Hash Sum mismatch", "File has unexpected size"]) {
         // "Failed to fetch URL  Hash Sum mismatch", or the short form "Err:4 URL suite/main amd64 Packages".
@@ -568,7 +575,7 @@ pub fn refusal(lines: &[String]) -> Option<Refusal> {
             ])
             .map(Refusal::Signature)
         })
-        .or_else(|| find(&["does not have a Release file"]).map(Refusal::Missing))
+        .or_else(|| find(&["does not have a Release file", "404 Not Found"]).map(Refusal::Missing))
         .or_else(|| {
             find(&["Failed to fetch", "Could not resolve", "Could not connect"])
                 .map(Refusal::Unreachable)
@@ -676,6 +683,10 @@ Err:2 http://mirror.example/debian nosuite Release
   404  Not Found [IP: 203.0.113.80 80]
 Reading package lists...
 E: The repository 'http://mirror.example/debian nosuite Release' does not have a Release file.";
+    const NO_PACKAGE: &str = "\
+Err:1 http://mirror.example/debian trixie-backports/main armhf linux-base-7.3.4+deb13-armmp armhf 7.3.4-1~bpo13+1
+  404  Not Found [IP: 203.0.113.80 80]
+E: Failed to fetch http://mirror.example/debian/pool/main/l/linux/linux-base-7.3.4%2bdeb13-armmp_7.3.4-1%7ebpo13%2b1_armhf.deb  404  Not Found [IP: 203.0.113.80 80]";
     const NO_KEY: &str = "\
 Get:1 http://mirror.example/debian trixie-backports InRelease [54.0 kB]
 Err:1 http://mirror.example/debian trixie-backports InRelease
@@ -721,6 +732,9 @@ E: Some index files failed to download. They have been ignored, or old ones used
             refusal(&lines(NO_SUITE)),
             Some(Refusal::Missing(_))
         ));
+        assert!(
+            matches!(refusal(&lines(NO_PACKAGE)), Some(Refusal::Missing(text)) if text.contains("_armhf.deb"))
+        );
         assert!(
             matches!(refusal(&lines(NO_KEY)), Some(Refusal::Signature(text)) if text.contains("trixie-backports"))
         );
