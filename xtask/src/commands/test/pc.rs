@@ -392,12 +392,13 @@ fn busybox(bench: &Bench<'_>, pc: &mut Session<'_>) -> Result<String> {
     Ok(String::new())
 }
 
-/// Other people's lines, as long as the run goes on, push its beginning out of the kernel's buffer.
+/// Other people's lines, as long as the run goes on, push its beginning out of the kernel's buffer, which holds 180 of them. There
+/// are pauses, since insmod outlives the run by what it takes to remove the module, and the run's end must not be pushed out.
 fn flooded(bench: &Bench<'_>, pc: &mut Session<'_>) -> Result<String> {
     pc.run_within(
-        "sudo insmod messung.ko run=3 'plan=udelay:15us*10,msleep:50ms*60' & sleep 1; \
+        "sudo insmod messung.ko run=3 'plan=udelay:15us*10,msleep:50ms*100' & sleep 1; \
          sudo sh -c 'line=$(printf somebody:%700s); while pidof insmod >/dev/null; do \
-         i=0; while [ $i -lt 50 ]; do echo \"$line\" >/dev/kmsg; i=$((i + 1)); done; done'; wait",
+         i=0; while [ $i -lt 20 ]; do echo \"$line\" >/dev/kmsg; i=$((i + 1)); done; sleep 0.1; done'; wait",
         FLOODED,
     )?
     .says("Input/output error")?;
