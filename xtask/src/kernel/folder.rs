@@ -171,7 +171,7 @@ impl Unpacked {
             binds: vec![Bind::new(path, MOUNTED)],
             variables: [
                 format!("KERNELRELEASE={}", row.release(&self.release)),
-                format!("CC={}-{}", row.arch.gnu, self.compiler),
+                row.compiler_variable(&self.compiler),
             ]
             .into_iter()
             .chain(row.arch.make.iter().map(|&variable| variable.to_owned()))

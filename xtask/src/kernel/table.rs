@@ -85,7 +85,8 @@ impl Arch {
 pub enum Origin {
     /// Debian's package, untouched.
     Stock,
-    /// Built from the source and by the tools of Debian's kernel. Only what these configuration fragments ask for is in it.
+    /// Built from the source and by the tools of Debian's kernel. Only what these configuration fragments ask for is in it. Where
+    /// they ask for [`CLANG`], clang builds it.
     Built(&'static [&'static str]),
 }
 
@@ -117,6 +118,16 @@ impl Row {
         }
     }
 
+    /// What tells Kbuild to take the compiler that built Debian's kernel, such as `gcc-14`, or clang where the row asks for it.
+    pub fn compiler_variable(&self, debian: &str) -> String {
+        let settings = self.settings().unwrap_or_default();
+        if settings.lines().any(|line| line == CLANG) {
+            "LLVM=1".to_owned()
+        } else {
+            format!("CC={}-{debian}", self.arch.gnu)
+        }
+    }
+
     /// What is asked of a kernel that is built.
     pub fn settings(&self) -> Option<String> {
         match self.origin {
@@ -125,6 +136,9 @@ impl Row {
         }
     }
 }
+
+/// The setting that Kconfig finds to be so where clang is the compiler.
+const CLANG: &str = "CONFIG_CC_IS_CLANG=y";
 
 /// A 64-bit PC: also what build roots are made of.
 pub const AMD64: Arch = Arch {
@@ -545,6 +559,17 @@ mod tests {
                 .contains("CONFIG_RUST=y\n")
         );
         assert_eq!(find("amd64").unwrap().settings(), None);
+    }
+
+    #[test]
+    fn clang_builds_what_asks_for_it() {
+        for (row, expected) in [
+            ("amd64", "CC=x86_64-linux-gnu-gcc-14"),
+            ("hz100-amd64", "CC=x86_64-linux-gnu-gcc-14"),
+            ("debug-amd64", "LLVM=1"),
+        ] {
+            assert_eq!(find(row).unwrap().compiler_variable("gcc-14"), expected);
+        }
     }
 
     #[test]

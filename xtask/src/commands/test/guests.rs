@@ -29,6 +29,18 @@ use crate::vm::supervisor::{Folder, Limits};
 /// What each check here needs.
 pub const NEEDS: &[Need] = &[Need::Guests, Need::Kernels];
 
+/// What each check here needs whose kernel has to be built.
+const LONG: &[Need] = &[Need::Guests, Need::Kernels, Need::Patience];
+
+/// How the article's finding is repeated.
+const HZ100: &[&str] = &["--kernel", "hz100-amd64", "--plan", "msleep:24ms*100"];
+
+/// What a kernel says that looks after its memory and its locks.
+const DEBUGGED: &[&str] = &[
+    "KernelAddressSanitizer initialized",
+    "Lock dependency validator",
+];
+
 /// Rows of the article's plan.
 const ROWS: usize = 14;
 
@@ -86,7 +98,9 @@ pub fn checks() -> Vec<Check> {
         "udelay(100 us) comes out short, and is reported",
         short_udelay,
     );
-    article("msleep(24 ms) takes 28 ms", msleep_of_24);
+    article("msleep(24 ms) takes 28 ms", |measured| {
+        msleep_of_24_takes(28, measured)
+    });
     article("usleep_range(110 ms) beats msleep(110 ms)", long_sleeps);
     article("all artefacts for CI are there", artefacts);
     article(
@@ -117,6 +131,16 @@ pub fn checks() -> Vec<Check> {
             "guest: every function in every context, memory poisoned",
             NEEDS,
             everything_poisoned,
+        ),
+        check(
+            "guest: every function in every context on debug-amd64, no report",
+            LONG,
+            everything_debugged,
+        ),
+        check(
+            "guest: msleep(24 ms) takes 40 ms on hz100-amd64",
+            LONG,
+            |bench| msleep_of_24_takes(40, &measure(bench, &[], HZ100)?),
         ),
         check("guest: one that panics", NEEDS, panics),
         check("guest: one that hangs", NEEDS, hangs),
@@ -234,13 +258,14 @@ fn short_udelay(measured: &Measured) -> Result<String> {
     Ok(format!("{mean} ns"))
 }
 
-fn msleep_of_24(measured: &Measured) -> Result<String> {
+fn msleep_of_24_takes(expected_ms: u64, measured: &Measured) -> Result<String> {
     let [_, mean, _] = row(&measured.run, "msleep", 24 * MS, "normal")?;
+    let expected = expected_ms * MS;
     within(
         "the mean in ns",
         mean,
-        28 * MS - 100 * US,
-        28 * MS + 100 * US,
+        expected - 100 * US,
+        expected + 100 * US,
     )?;
     Ok(format!("{mean} ns"))
 }
@@ -351,6 +376,20 @@ fn everything_poisoned(bench: &Bench<'_>) -> Result<String> {
     let measured = measure(bench, &[], &[&arguments[..], &[&plan]].concat())?;
     let rows = measured.run.measurements.len();
     within("the number of rows", rows, items.len(), items.len())?;
+    no_trace(&measured)
+}
+
+fn everything_debugged(bench: &Bench<'_>) -> Result<String> {
+    let items = all_contexts();
+    let plan = items.join(",");
+    let measured = measure(bench, &[], &["--kernel", "debug-amd64", "--plan", &plan])?;
+    let rows = measured.run.measurements.len();
+    within("the number of rows", rows, items.len(), items.len())?;
+    // A kernel that does not look finds nothing.
+    let log = measured.log()?;
+    for sign in DEBUGGED {
+        ensure!(log.contains(sign), "the kernel's log does not say {sign:?}");
+    }
     no_trace(&measured)
 }
 
