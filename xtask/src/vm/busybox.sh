@@ -1,5 +1,6 @@
 #!/bin/busybox sh
 # SPDX-License-Identifier: GPL-2.0
+# shellcheck shell=dash
 #
 # Init of the smallest machine that somebody can type at: busybox, with a kernel log in /var/log/kern.log and a shell of root on the
 # serial line that the kernel's command line names (typed=).
@@ -18,8 +19,8 @@ printf '#!/bin/sh\nexec "$@"\n' >/bin/sudo
 chmod +x /bin/sudo
 
 # What is typed is not echoed, lines end as the commands end them, and the prompt tells the exit status.
-cd
-stty -F "$typed" -echo -onlcr
+cd /home || exit
+stty -F "${typed:?}" -echo -onlcr
 export PS1='pc[$?]$ '
 # Not in place of this one, whose children the daemons are: `wait` would wait for them.
 setsid sh -c "exec sh -i <$typed >$typed 2>&1"

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
+# shellcheck shell=dash
 #
 # Makes a PC of a fresh Debian tree, from inside it: somebody may log in on the second serial line, and use sudo.
 # Then writes all of the tree to /userland.cpio.

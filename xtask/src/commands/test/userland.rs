@@ -23,7 +23,12 @@ const SHELLCHECK: Need = Need::Program(
 );
 
 /// The shell scripts of the repository.
-const SCRIPTS: &[&str] = &[".ci/run", "scripts/qemu-test.sh"];
+const SCRIPTS: &[&str] = &[
+    ".ci/run",
+    "scripts/qemu-test.sh",
+    "xtask/src/vm/busybox.sh",
+    "xtask/src/vm/userland.sh",
+];
 
 /// The program as boards get it, with its tests.
 const BOARD: &[&str] = &[
