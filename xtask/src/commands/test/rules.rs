@@ -10,7 +10,8 @@ use anyhow::{Context as _, Result, bail, ensure};
 use super::bench::Bench;
 use super::harness::{Check, Need, check};
 
-const GIT: Need = Need::Program(
+/// What it takes to know the [`files`] of the repository.
+pub const GIT: Need = Need::Program(
     &["git", "-c", "safe.directory=*", "rev-parse", "--git-dir"],
     "the files of the repository are known only in a clone, with git",
 );
@@ -92,6 +93,11 @@ impl File {
     fn is_data(&self) -> bool {
         let is_in = |folder: &&str| self.name.starts_with(folder);
         MADE_UP.iter().any(is_in) || DATA.iter().any(|end| self.name.ends_with(end))
+    }
+
+    /// Whether it is a program for a shell that somebody here wrote.
+    pub fn is_script(&self) -> bool {
+        !self.is_data() && (self.name.ends_with(".sh") || self.text.starts_with("#!/"))
     }
 }
 

@@ -8,6 +8,7 @@ use anyhow::{Result, ensure};
 
 use super::bench::Bench;
 use super::harness::{Check, Need, check};
+use super::rules::{File, GIT, files};
 
 const RUSTFMT: Need = Need::Program(
     &["rustfmt", "--version"],
@@ -21,14 +22,6 @@ const SHELLCHECK: Need = Need::Program(
     &["shellcheck", "--version"],
     "the package shellcheck has it",
 );
-
-/// The shell scripts of the repository.
-const SCRIPTS: &[&str] = &[
-    ".ci/run",
-    "scripts/qemu-test.sh",
-    "xtask/src/vm/busybox.sh",
-    "xtask/src/vm/userland.sh",
-];
 
 /// The program as boards get it, with its tests.
 const BOARD: &[&str] = &[
@@ -52,7 +45,7 @@ pub fn checks() -> Vec<Check> {
         }),
         check("rustdoc", &[], rustdoc),
         check("the fuzzers compile", &[], fuzzers),
-        check("shellcheck", &[SHELLCHECK], shellcheck),
+        check("shellcheck", &[SHELLCHECK, GIT], shellcheck),
         check("cargo test", &[], |bench| cargo_test(bench, &[])),
         check("cargo test of the board's part", &[], |bench| {
             cargo_test(bench, BOARD)
@@ -101,10 +94,16 @@ fn fuzzers(bench: &Bench<'_>) -> Result<String> {
 }
 
 fn shellcheck(bench: &Bench<'_>) -> Result<String> {
+    let mut files = files(bench)?;
+    files.retain(File::is_script);
+    ensure!(!files.is_empty(), "no script is in the repository");
     let mut shellcheck = Command::new("shellcheck");
-    shellcheck.args(SCRIPTS).current_dir(&bench.repository);
+    shellcheck
+        .arg("--")
+        .args(files.iter().map(|file| &file.name))
+        .current_dir(&bench.repository);
     bench.succeed(shellcheck)?;
-    Ok(String::new())
+    Ok(format!("{} scripts", files.len()))
 }
 
 fn cargo_test(bench: &Bench<'_>, selection: &[&str]) -> Result<String> {
